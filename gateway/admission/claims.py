@@ -1,0 +1,70 @@
+"""Claims of this replica, from grant to settlement."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from gateway.core.route import Route
+
+
+class Claim(Struct, kw_only=True, eq=False):
+    """Room on one endpoint for one attempt. Ends once."""
+
+    id: str
+    route: Route
+    is_probe: bool = False
+    dropped: dict[str, str]
+    """Location to reason, of the endpoints struck out before this one was chosen."""
+    first: bool = False
+    """Whether the attempt has had its first output."""
+
+
+class Claims:
+    """The claims this replica holds, by model; what is in here gets renewed."""
+
+    def __init__(self, replica_id: str) -> None:
+        self.replica_id = replica_id
+        self._numbers = itertools.count(1)
+        self._held: defaultdict[str, dict[str, Claim]] = defaultdict(dict)
+
+    def next_id(self) -> str:
+        """A fresh id, `<replica>.<number>`."""
+        return f"{self.replica_id}.{next(self._numbers)}"
+
+    def add(self, claim: Claim) -> None:
+        """Hold a granted claim."""
+        self._held[claim.route.model_id][claim.id] = claim
+
+    def end(self, claim: Claim) -> bool:
+        """Let go of a claim. Returns whether it was held: only the first caller settles."""
+        return self._held[claim.route.model_id].pop(claim.id, None) is not None
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether the claim has not ended yet."""
+        return claim.id in self._held[claim.route.model_id]
+
+    def by_model(self) -> Iterator[tuple[str, list[Claim]]]:
+        """Models with claims on them, and the claims."""
+        for model_id, held in list(self._held.items()):
+            if held:
+                yield model_id, list(held.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+
+def new_replica_id() -> str:
+    """An id for this process, new at every start."""
+    return "r" + secrets.token_hex(4)
+
+
+def batches(claims: Iterable[Claim], size: int = 128) -> Iterator[list[Claim]]:
+    """Cut claims into the batches that one `renew` call takes."""
+    rest = iter(claims)
+    while batch := list(itertools.islice(rest, size)):
+        yield batch

@@ -1,0 +1,15 @@
+"""The random numbers of a request come from its id, so that any replica can replay its draw."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+
+def draws(request_id: str, attempt: int, count: int) -> list[float]:
+    """`count` numbers in [0, 1), each the first 53 bits of BLAKE2b-64 of `id|attempt|k`.
+
+    `attempt` counts from 1, `k` from 0.
+    """
+    prefix = f"{request_id}|{attempt}|"
+    digests = (blake2b(f"{prefix}{k}".encode(), digest_size=8).digest() for k in range(count))
+    return [(int.from_bytes(digest, "big") >> 11) / 2**53 for digest in digests]

@@ -1,0 +1,144 @@
+"""End claims off the client's path: supervised, in order, repeated until the store has heard.
+
+A claim whose settlement cannot be delivered within its lease is left to expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from gateway.admission.claims import Claim, Claims
+from gateway.core.outcome import Outcome
+from gateway.errors import ScriptBug, StateUnavailable
+from gateway.state.store import RecordReply, Store
+from gateway.telemetry.logs import event
+
+RETRY_S = 0.5
+
+
+class Settlement:
+    """Delivers `first_token` and `settle`, each claim's in order."""
+
+    def __init__(self, store: Store, claims: Claims, *, lease_ms: int, abort_grace_ms: int) -> None:
+        self._store = store
+        self._claims = claims
+        self._lease_s = lease_ms / 1000
+        self._abort_grace_s = abort_grace_ms / 1000
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._firsts: dict[str, asyncio.Task[None]] = {}
+        self.live_replicas = 1
+        """How many replicas live, this one included; kept up to date by the heartbeat."""
+
+    def first_token(self, claim: Claim) -> None:
+        """Record a claim's first output in the background."""
+        task = self._spawn(self._record_first(claim))
+        self._firsts[claim.id] = task
+        task.add_done_callback(lambda _: self._firsts.pop(claim.id, None))
+
+    async def settle(self, claim: Claim, outcome: Outcome, status: int) -> None:
+        """End a claim. Returns when the store knows, or after one failed try (more follow)."""
+        if not self._claims.end(claim):
+            return
+        try:
+            # Shielded: the caller may leave, the claim must still end.
+            await asyncio.shield(self._spawn(self._settle_once(claim, outcome, status)))
+        except StateUnavailable:
+            self._spawn(self._settle_until_heard(claim, outcome, status))
+
+    def settle_later(self, claim: Claim, outcome: Outcome, status: int) -> None:
+        """End a claim in the background."""
+        if self._claims.end(claim):
+            self._spawn(self._settle_until_heard(claim, outcome, status))
+
+    def abandon(self, claim: Claim) -> None:
+        """End a claim as neutral after the abort grace, unless it has ended already."""
+        if self._claims.end(claim):
+            self._spawn(self._settle_after_grace(claim))
+
+    def undo(self, model_id: str, claim_id: str, asking: asyncio.Future[Any]) -> None:
+        """Give back what an `admit` may have granted to a caller who did not wait for it."""
+        self._spawn(self._undo(model_id, claim_id, asking))
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until everything under way has been delivered, or for the timeout."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+
+    async def _record_first(self, claim: Claim) -> None:
+        try:
+            reply = await self._store.first_token(claim.route.model_id, claim=claim.id)
+        except StateUnavailable:
+            return  # settle will say that it succeeded
+        self._note_circuit(claim, reply)
+
+    async def _settle_once(self, claim: Claim, outcome: Outcome, status: int) -> None:
+        first = self._firsts.get(claim.id)
+        if first:
+            await asyncio.wait({first})
+        reply = await self._store.settle(
+            claim.route.model_id,
+            claim=claim.id,
+            location=claim.route.location,
+            outcome=outcome,
+            status=status,
+            live_replicas=self.live_replicas,
+        )
+        self._note_circuit(claim, reply)
+
+    async def _settle_until_heard(self, claim: Claim, outcome: Outcome, status: int) -> None:
+        deadline = asyncio.get_running_loop().time() + self._lease_s
+        while True:
+            try:
+                return await self._settle_once(claim, outcome, status)
+            except StateUnavailable:
+                if asyncio.get_running_loop().time() > deadline:
+                    return
+                await asyncio.sleep(RETRY_S)
+
+    async def _settle_after_grace(self, claim: Claim) -> None:
+        await asyncio.sleep(self._abort_grace_s)
+        await self._settle_until_heard(claim, Outcome.NEUTRAL, 0)
+
+    async def _undo(self, model_id: str, claim_id: str, asking: asyncio.Future[Any]) -> None:
+        await asyncio.wait({asking})
+        failure = asking.exception()
+        if isinstance(failure, StateUnavailable) and not failure.may_have_happened:
+            return
+        try:
+            await self._store.settle(
+                model_id,
+                claim=claim_id,
+                location="",
+                outcome=Outcome.NEUTRAL,
+                status=0,
+                live_replicas=self.live_replicas,
+            )
+        except StateUnavailable:
+            return  # its lease ends it
+
+    def _note_circuit(self, claim: Claim, reply: RecordReply) -> None:
+        if reply.circuit:
+            event(
+                f"circuit_{reply.circuit}",
+                level=logging.WARNING if reply.circuit == "opened" else logging.INFO,
+                endpoint=claim.route.endpoint,
+            )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if isinstance(failure, ScriptBug):
+            event("script_bug", level=logging.ERROR, error=str(failure))
+        elif failure and not isinstance(failure, StateUnavailable):
+            raise failure

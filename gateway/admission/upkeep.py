@@ -1,0 +1,96 @@
+"""The replica's two loops: renew and reap leases, and say that the replica lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from gateway.admission.claims import Claim, Claims, batches
+from gateway.admission.settlement import Settlement
+from gateway.errors import ScriptBug, StateUnavailable
+from gateway.state.store import Store
+from gateway.telemetry.logs import event
+
+
+class Upkeep:
+    """Runs until cancelled. While Redis is away each round is skipped and the next one tries."""
+
+    def __init__(
+        self,
+        store: Store,
+        claims: Claims,
+        settlement: Settlement,
+        *,
+        models: Callable[[], Iterable[str]],
+        about: Callable[[], str],
+        lease_ms: int,
+        heartbeat_s: float,
+        replica_ttl_ms: int,
+    ) -> None:
+        self._store = store
+        self._claims = claims
+        self._settlement = settlement
+        self._models = models
+        self._about = about
+        self._lease_ms = lease_ms
+        self._heartbeat_s = heartbeat_s
+        self._replica_ttl_ms = replica_ttl_ms
+
+    async def run(self) -> None:
+        """Run both loops."""
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(_every(self._lease_ms / 3000, self.renew))
+            loops.create_task(_every(self._heartbeat_s, self.beat))
+
+    async def renew(self) -> None:
+        """Renew every claim held, re-assert those that the store has lost, reap every model."""
+        for model_id, claims in self._claims.by_model():
+            for batch in batches(claims):
+                known = {claim.id: claim for claim in batch}
+                unknown = await self._store.renew(
+                    model_id, claims=list(known), lease_ms=self._lease_ms
+                )
+                lost = [known[claim_id] for claim_id in unknown]
+                if lost:
+                    await self._reassert(model_id, lost)
+        for model_id in self._models():
+            await self._store.reap(model_id)
+
+    async def beat(self) -> None:
+        """Say that this replica lives, and learn how many do."""
+        self._settlement.live_replicas = await self._store.beat_replica(
+            self._claims.replica_id, about=self._about(), ttl_ms=self._replica_ttl_ms
+        )
+
+    async def leave(self) -> None:
+        """Say that this replica goes."""
+        await self._store.beat_replica(
+            self._claims.replica_id, about="", ttl_ms=self._replica_ttl_ms
+        )
+
+    async def _reassert(self, model_id: str, lost: list[Claim]) -> None:
+        put_back = 0
+        for claim in lost:
+            if self._claims.holds(claim):  # it may have ended since
+                put_back += await self._store.reassert(
+                    model_id,
+                    claim=claim.id,
+                    location=claim.route.location,
+                    lease_ms=self._lease_ms,
+                    first=claim.first,
+                )
+        if put_back:
+            event("state_regressed", level=logging.WARNING, model=model_id, claims=put_back)
+
+
+async def _every(interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    while True:
+        try:
+            await work()
+        except StateUnavailable:
+            pass  # the next round tries again
+        except ScriptBug as bug:
+            event("script_bug", level=logging.ERROR, error=str(bug))
+        await asyncio.sleep(interval_s)

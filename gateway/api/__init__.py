@@ -1,0 +1,1 @@
+"""HTTP in: plain ASGI endpoints under Starlette's router."""

@@ -1,0 +1,79 @@
+"""Errors that no endpoint handles: unknown paths, wrong methods, our own bugs."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.api.responses import error_body, error_headers
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.telemetry.logs import LOGGER
+
+
+class NoSuchPath(InvalidRequest):
+    """Nothing is served under this path."""
+
+    status = 404
+    code = "not_found"
+
+
+class WrongMethod(InvalidRequest):
+    """The path exists, but not for this method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+async def on_gateway_error(request: Request, error: Exception) -> Response:
+    """Answer an error that an endpoint raised."""
+    assert isinstance(error, GatewayError)
+    return _response(error, {})
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Answer Starlette's own 404 and 405 in our shape."""
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path}"
+    if error.status_code == 405:
+        return _response(WrongMethod(f"{what} is not allowed."), dict(error.headers or {}))
+    return _response(NoSuchPath(f"{what} does not exist."), {})
+
+
+def _response(error: GatewayError, headers: dict[str, str]) -> Response:
+    headers |= {name.decode(): value.decode() for name, value in error_headers(error)}
+    return Response(
+        error_body(error),
+        status_code=error.status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+class LastResort:
+    """Outermost: a bug becomes a 500 in our shape and a line in the log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and catch what nobody expected."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except Exception:  # the boundary: whatever it is, the client gets an answer
+            LOGGER.log(logging.ERROR, "unexpected_error", exc_info=True)
+            if started:
+                raise
+            await _response(GatewayError("Internal error."), {})(scope, receive, send)

@@ -1,0 +1,88 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+from starlette.types import Receive, Scope, Send
+
+from gateway.api.lifecycle import Lifecycle
+from gateway.api.request import ClientGone, headers_of, peer_of, read_body, request_id, trace_of
+from gateway.api.responses import HttpReply
+from gateway.auth.addresses import Proxies
+from gateway.auth.keys import Authenticator
+from gateway.config.schema import Server
+from gateway.core.caller import Caller
+from gateway.errors import GatewayError
+from gateway.pipeline import Exchange, Pipeline
+from gateway.protocols.openai_chat import read_request
+from gateway.telemetry import access
+from gateway.telemetry.logs import Thinned
+
+CLIENT_CLOSED_REQUEST = 499
+"""Stands in the log for a client that hung up; nobody receives it."""
+
+
+class ChatCompletions:
+    """The endpoint, as an ASGI application."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        authenticator: Authenticator,
+        lifecycle: Lifecycle,
+        settings: Server,
+    ) -> None:
+        self._pipeline = pipeline
+        self._authenticator = authenticator
+        self._lifecycle = lifecycle
+        self._settings = settings
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._thinned = Thinned()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request and write its line in the access log."""
+        headers, peer = headers_of(scope), peer_of(scope)
+        trace_id, trace_headers = trace_of(headers)
+        record = access.RequestRecord(
+            request_id=request_id(headers, peer, self._proxies),
+            route=scope["path"],
+            trace_id=trace_id,
+        )
+        reply = HttpReply(send, record, endpoint_header=self._settings.endpoint_header)
+        try:
+            body = await read_body(receive, headers, self._settings.max_body_bytes)
+            address = self._proxies.client(peer, headers.get("x-forwarded-for"))
+            caller = self._authenticator.caller(headers, address)
+            record.caller = caller.id
+            chat = read_request(body)
+            record.stream = chat.stream
+            exchange = Exchange(
+                chat=chat,
+                caller=caller,
+                reply=reply,
+                record=record,
+                pin=self._pin(headers, caller),
+                trace_headers=trace_headers,
+            )
+            stayed = await self._lifecycle.run(self._serve(exchange, reply), receive)
+            if not stayed and not reply.finished:
+                raise ClientGone
+        except GatewayError as error:
+            await reply.fail(error)
+        except ClientGone:
+            record.client_cancelled = True
+            record.status = record.status or CLIENT_CLOSED_REQUEST
+        finally:
+            access.write(record)
+
+    async def _serve(self, exchange: Exchange, reply: HttpReply) -> None:
+        interval_s = self._settings.sse_keepalive_s if exchange.chat.stream else 0
+        async with reply.kept_alive(interval_s):
+            await self._pipeline.chat(exchange)
+
+    def _pin(self, headers: dict[str, str], caller: Caller) -> str | None:
+        """The route an admin asks for; from others the header is ignored."""
+        pin = headers.get("x-route-pin")
+        if pin and not caller.is_admin:
+            self._thinned.event("route_pin_ignored", caller=caller.id)
+            return None
+        return pin or None

@@ -1,0 +1,74 @@
+"""What every endpoint reads of a request: id, body, headers."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+
+from starlette.types import Receive, Scope
+
+from gateway.auth.addresses import Proxies
+from gateway.errors import RequestTooLarge
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was complete."""
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers by lower-case name; of a repeated one the last stands."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def peer_of(scope: Scope) -> str | None:
+    """The peer's address; `None` on a unix socket."""
+    client = scope.get("client")
+    return client[0] if client else None
+
+
+def request_id(headers: Mapping[str, str], peer: str | None, proxies: Proxies) -> str:
+    """The client's own `x-request-id` when it is well formed and comes from near, else a new one.
+
+    A repeated id repeats its draw, so strangers may not choose it.
+    """
+    offered = headers.get("x-request-id", "")
+    if _REQUEST_ID.match(offered) and proxies.is_near(peer):
+        return offered
+    return "req_" + secrets.token_hex(16)
+
+
+def trace_of(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
+    """The trace id, and the headers by which the upstream may continue the trace."""
+    match = _TRACEPARENT.match(headers.get("traceparent", ""))
+    if not match:
+        return None, {}
+    return match[1], {name: headers[name] for name in _TRACE_HEADERS if name in headers}
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> bytes:
+    """Read the body, at most `max_bytes` of it.
+
+    Raises `RequestTooLarge` as soon as the size is known to be over, and `ClientGone`.
+    """
+    too_large = RequestTooLarge(f"The request body is larger than {max_bytes} bytes.")
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > max_bytes:
+            raise too_large
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)

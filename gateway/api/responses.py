@@ -1,0 +1,145 @@
+"""Answers on the wire: JSON, event streams, and errors in OpenAI's shape."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.types import Send
+
+from gateway.errors import GatewayError
+from gateway.state.keys import encode_id
+from gateway.telemetry.access import RequestRecord
+
+Headers = list[tuple[bytes, bytes]]
+
+KEEP_ALIVE = b": keep-alive\n\n"
+JSON_TYPE = (b"content-type", b"application/json")
+STREAM_HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class HttpReply:
+    """The client's end of a request (`core.reply.Reply`), over ASGI."""
+
+    def __init__(self, send: Send, record: RequestRecord, *, endpoint_header: bool) -> None:
+        self._send = send
+        self._record = record
+        self._endpoint_header = endpoint_header
+        self._lock = asyncio.Lock()
+        self._written = asyncio.Event()
+        self.started = False
+        self.finished = False
+
+    async def send_json(self, body: bytes) -> None:
+        """Send a whole successful answer."""
+        await self._whole(200, [], body)
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of an event stream, after the headers if they are still due."""
+        async with self._lock:
+            await self._open_stream()
+            if data:
+                self._written.set()
+                self._record.bytes_out += len(data)
+                await self._body(data, more=True)
+
+    async def finish(self) -> None:
+        """End an event stream."""
+        async with self._lock:
+            await self._open_stream()
+            self.finished = True
+            await self._body(b"", more=False)
+
+    async def fail(self, error: GatewayError) -> None:
+        """Tell the client of a failure: by status while that is open, else as an error event."""
+        self._record.error_type = error.code
+        if self.finished:
+            return
+        if not self.started:
+            self._record.status = error.status
+            return await self._whole(error.status, error_headers(error), error_body(error))
+        await self.write(b"data: " + error_body(error) + b"\n\n")
+        await self.finish()
+
+    @contextlib.asynccontextmanager
+    async def kept_alive(self, interval_s: float) -> AsyncIterator[None]:
+        """Send a comment whenever nothing has been sent for the interval; 0 is never.
+
+        The first one commits status 200.
+        """
+        if interval_s <= 0:
+            yield
+            return
+        keeper = asyncio.create_task(self._keep_alive(interval_s))
+        try:
+            yield
+        finally:
+            keeper.cancel()
+            await asyncio.wait({keeper})
+
+    async def _keep_alive(self, interval_s: float) -> None:
+        while not self.finished:
+            self._written.clear()
+            try:
+                await asyncio.wait_for(self._written.wait(), interval_s)
+            except TimeoutError:
+                await self.write(KEEP_ALIVE)
+
+    async def _whole(self, status: int, headers: Headers, body: bytes) -> None:
+        self.started = self.finished = True
+        self._record.status = status
+        self._record.bytes_out += len(body)
+        length = (b"content-length", str(len(body)).encode())
+        await self._start(status, [JSON_TYPE, length, *headers])
+        await self._body(body, more=False)
+
+    async def _open_stream(self) -> None:
+        if not self.started:
+            self.started = True
+            self._record.status = 200
+            await self._start(200, STREAM_HEADERS)
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        record = self._record
+        own: Headers = [(b"x-request-id", record.request_id.encode())]
+        if record.attempts:
+            own.append((b"x-concord-attempts", str(len(record.attempts)).encode()))
+        if record.endpoint and self._endpoint_header:
+            own.append((b"x-concord-endpoint", encode_id(record.endpoint).encode()))
+        message = {"type": "http.response.start", "status": status, "headers": [*headers, *own]}
+        await self._send(message)
+
+    async def _body(self, data: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+def error_body(error: GatewayError) -> bytes:
+    """The error in OpenAI's JSON shape."""
+    return msgspec.json.encode(
+        {
+            "error": {
+                "message": error.message,
+                "type": error.type,
+                "param": error.param,
+                "code": error.code,
+            }
+        }
+    )
+
+
+def error_headers(error: GatewayError) -> Headers:
+    """When to come again, and whether that can help."""
+    headers: Headers = []
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", str(error.retry_after_s).encode()))
+    if error.should_retry is not None:
+        headers.append((b"x-should-retry", b"true" if error.should_retry else b"false"))
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    return headers

@@ -1,0 +1,62 @@
+"""What loading a configuration comes to. Plain values; nothing here reads a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gateway.config.problems import Problem
+from gateway.config.schema import Role, Settings
+from gateway.core.route import Model
+
+
+class KeyRecord(Struct, frozen=True, kw_only=True):
+    """A caller's key, known by the SHA-256 of its secret (lower-case hex)."""
+
+    id: str
+    key_sha256: str
+    role: Role = "free"
+    models: frozenset[str] | None = None
+    """Public model ids, aliases resolved; `None` is no restriction."""
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """A configuration that can be served."""
+
+    models: Mapping[str, Model]
+    """By id, in the order of the file."""
+    names: Mapping[str, str]
+    """Every id and alias -> id."""
+    settings: Settings
+    keys: tuple[KeyRecord, ...] | None = None
+    """`None` when there is no keys.yaml: requests are anonymous then."""
+    admin_key_sha256: str | None = None
+    secret: str | None = None
+    """What ids are keyed with before they enter Redis."""
+    digest: str
+    """Equal on replicas with equal files and settings; says nothing of secrets."""
+
+    def __repr__(self) -> str:
+        """Name the configuration without its secrets."""
+        return f"Config({self.digest}, models={list(self.models)})"
+
+
+class Loaded(Struct, frozen=True, kw_only=True):
+    """A configuration, unless a problem is an error, with everything found on the way."""
+
+    config: Config | None
+    problems: tuple[Problem, ...]
+    models: int
+    """How many models the files declare, served or not."""
+    routes: int
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """The problems that keep the configuration from being served."""
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """The problems to be logged when it is served."""
+        return tuple(problem for problem in self.problems if problem.severity == "warning")

@@ -1,0 +1,270 @@
+"""The shape of routing.yaml and keys.yaml, and the settings they come to.
+
+A section's Struct is both the schema and what the rest of the gateway reads; its field docs become
+the reference in config/README.md. Durations carry their unit in the name, else they are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from gateway.core.route import Timeouts
+
+Seconds = Annotated[float, Meta(ge=0)]
+Role = Literal["free", "pro", "internal", "admin"]
+
+
+class Circuit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When an endpoint is taken out, and for how long."""
+
+    failure_threshold: Annotated[
+        int, Meta(ge=1, description="Failures in a row that open the circuit.")
+    ] = 3
+    cooldown_seconds: Annotated[
+        float, Meta(ge=0, description="How long an open circuit stays open before one trial.")
+    ] = 30.0
+    min_availability: Annotated[
+        float, Meta(ge=0, le=1, description="Below this moving average the circuit opens, too.")
+    ] = 0.7
+    ewma_alpha: Annotated[
+        float, Meta(ge=0, le=1, description="Weight of the newest outcome in that average.")
+    ] = 0.1
+
+
+class Affinity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keeping a caller on the endpoint that served it last."""
+
+    enabled: Annotated[bool, Meta(description="Whether callers are pinned at all.")] = True
+    max_age_seconds: Annotated[
+        int, Meta(ge=0, description="A pin ends this long after it was made; 0 is no cap.")
+    ] = 86_400
+    session_ids: Annotated[
+        tuple[
+            Annotated[str, Meta(pattern="^[A-Za-z0-9-]+$", extra={"form": "a header name"})], ...
+        ],
+        Meta(description="Request headers that tell the conversations of one caller apart."),
+    ] = ("x-session-id", "x-claude-code-session-id")
+
+
+class Prefill(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keeping long prompts from queueing behind each other. Sizes are prompt tokens."""
+
+    enabled: Annotated[bool, Meta(description="Whether the draw looks at prefill backlog.")] = True
+    intervene_tokens: Annotated[
+        int, Meta(ge=0, description="Backlog or prompt size from which the draw is corrected.")
+    ] = 50_000
+    elephant_tokens: Annotated[
+        int, Meta(ge=0, description="Prompts of at least this size are elephants (0 counts as 1).")
+    ] = 200_000
+    elephant_limit: Annotated[
+        int, Meta(ge=0, description="Elephants one endpoint takes at a time (0 counts as 1).")
+    ] = 1
+    affinity_ceiling: Annotated[
+        int, Meta(ge=0, description="Backlog of others above which a pinned caller moves on.")
+    ] = 150_000
+    hint_ttl_seconds: Annotated[
+        int, Meta(ge=0, description="How long an endpoint is believed to cache a prompt.")
+    ] = 1_200
+
+
+_OFF = {"nullable": True}
+
+
+class TimeoutOverrides(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds one upstream attempt may take. Also per model and per route, the nearest one wins."""
+
+    connect: Annotated[
+        Annotated[float, Meta(gt=0)] | UnsetType,
+        Meta(description="To open a connection (default 5)."),
+    ] = UNSET
+    first_byte: Annotated[
+        Seconds | UnsetType,
+        Meta(description="From sending to the first byte; 0 is off (default 300).", extra=_OFF),
+    ] = UNSET
+    idle: Annotated[
+        Seconds | UnsetType,
+        Meta(description="Between two later bytes; 0 is off (default 180).", extra=_OFF),
+    ] = UNSET
+    total: Annotated[
+        Seconds | UnsetType,
+        Meta(description="A whole non-streaming attempt; 0 is off (default 600).", extra=_OFF),
+    ] = UNSET
+
+    def over(self, base: Timeouts) -> Timeouts:
+        """Return `base` with what is given here put in its place."""
+        limits = (
+            base_value if given is UNSET else (given or None)
+            for given, base_value in (
+                (self.first_byte, base.first_byte),
+                (self.idle, base.idle),
+                (self.total, base.total),
+            )
+        )
+        first_byte, idle, total = limits
+        return Timeouts(
+            connect=base.connect if self.connect is UNSET else self.connect,
+            first_byte=first_byte,
+            idle=idle,
+            total=total,
+        )
+
+
+class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a replica speaks HTTP to its clients."""
+
+    max_body_bytes: Annotated[
+        int, Meta(ge=1, description="Larger request bodies are refused with 413.")
+    ] = 33_554_432
+    sse_keepalive_s: Annotated[
+        float, Meta(gt=0, description="Silence after which a stream sends a comment.")
+    ] = 15.0
+    drain_delay_s: Annotated[
+        float, Meta(ge=0, description="Not ready, but still accepting, before a shutdown.")
+    ] = 5.0
+    drain_timeout_s: Annotated[
+        float, Meta(ge=0, description="How long a shutdown waits for open requests.")
+    ] = 120.0
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(description="Addresses or networks whose X-Forwarded-For and x-request-id count."),
+    ] = ()
+    endpoint_header: Annotated[
+        bool, Meta(description="Whether answers name their endpoint in x-concord-endpoint.")
+    ] = True
+    abort_grace_ms: Annotated[
+        int, Meta(ge=0, description="After an abort, how long the engine's place stays taken.")
+    ] = 100
+
+
+class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How replicas keep their shared state in Redis."""
+
+    lease_s: Annotated[
+        float, Meta(gt=0, description="Life of a claim; renewed every third of it.")
+    ] = 15.0
+    socket_timeout_ms: Annotated[
+        int, Meta(ge=1, description="The longest a request waits for Redis.")
+    ] = 100
+    namespace: Annotated[
+        str,
+        Meta(
+            pattern="^[A-Za-z0-9._-]+$",
+            description="Prefix of every Redis key.",
+            extra={"form": "one or more of A-Z a-z 0-9 . _ -"},
+        ),
+    ] = "gw"
+    heartbeat_s: Annotated[
+        float, Meta(gt=0, description="How often a replica says that it lives.")
+    ] = 2.0
+    replica_ttl_s: Annotated[
+        float, Meta(gt=0, description="Silence after which a replica counts as gone.")
+    ] = 6.0
+
+
+class Deployment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An address and the models it serves."""
+
+    endpoint: Annotated[str, Meta(description="Base URL, http:// or https://.")]
+    models: Annotated[tuple[str, ...], Meta(min_length=1, description="Model ids served there.")]
+
+
+class LegacyParameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The older place of `local_fraction`."""
+
+    local_fraction: Annotated[float, Meta(ge=0, le=1, description="See local_fraction.")] = 0.5
+
+
+class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """routing.yaml."""
+
+    auth: Annotated[
+        Literal["keys", "none"],
+        Meta(
+            description="`keys`: callers are told apart by keys.yaml. `none`: everybody may.",
+            extra={"when_false": "YAML reads an unquoted off as false: write auth: none"},
+        ),
+    ] = "keys"
+    default_router: Annotated[
+        str | None, Meta(description="Strategy of models without `router` (default fixed).")
+    ] = None
+    circuit: Annotated[Circuit, Meta(description="See below.")] = Circuit()
+    affinity: Annotated[Affinity, Meta(description="See below.")] = Affinity()
+    prefill: Annotated[Prefill, Meta(description="See below.")] = Prefill()
+    timeouts: Annotated[TimeoutOverrides, Meta(description="See below.")] = TimeoutOverrides()
+    server: Annotated[Server, Meta(description="See below.")] = Server()
+    state: Annotated[State, Meta(description="See below.")] = State()
+    local_fraction: Annotated[
+        float | None,
+        Meta(description="Share of traffic for local deployments, 0 to 1 (default 0.5)."),
+    ] = None
+    timeout: Annotated[int, Meta(ge=0, description="Seconds a health probe may take.")] = 2
+    health_check: Annotated[
+        int, Meta(ge=0, description="Seconds between health probes; 0 is off.")
+    ] = 0
+    logging: Annotated[dict[str, Any], Meta(description="Accepted for compatibility.")] = field(
+        default_factory=dict
+    )
+    local_deployment: Annotated[
+        tuple[Deployment, ...], Meta(description="Own engines, for the local/remote split.")
+    ] = ()
+    remote_deployment: Annotated[
+        tuple[Deployment, ...], Meta(description="Remote addresses, for the same split.")
+    ] = ()
+    routing_strategy: Annotated[
+        str | None, Meta(description="Deprecated: write default_router.")
+    ] = None
+    routing_parameter: Annotated[
+        LegacyParameter | None, Meta(description="Deprecated: write local_fraction.")
+    ] = None
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Everything of routing.yaml in its final form: environment applied, defaults filled in."""
+
+    auth: Literal["keys", "none"] = "keys"
+    circuit: Circuit = Circuit()
+    affinity: Affinity = Affinity()
+    prefill: Prefill = Prefill()
+    timeouts: Timeouts = Timeouts()
+    server: Server = Server()
+    state: State = State()
+    default_router: str = "fixed"
+    local_fraction: float = 0.5
+    timeout: int = 2
+    health_check: int = 0
+    logging: dict[str, Any] = field(default_factory=dict)
+    local_deployment: tuple[Deployment, ...] = ()
+    remote_deployment: tuple[Deployment, ...] = ()
+
+
+class KeyEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One caller's key."""
+
+    id: Annotated[
+        str,
+        Meta(
+            pattern="^[A-Za-z0-9._@/-]{1,128}$",
+            description="Public name of the caller; appears in logs and limits.",
+            extra={"form": "1 to 128 of A-Z a-z 0-9 . _ @ / -"},
+        ),
+    ]
+    key: Annotated[
+        str | None, Meta(description="The secret, best as `${VARIABLE}`. Or give key_sha256.")
+    ] = None
+    key_sha256: Annotated[
+        Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$", extra={"form": "64 hex digits"})] | None,
+        Meta(description="SHA-256 of the secret in hex, so that the file holds no secret."),
+    ] = None
+    role: Annotated[Role, Meta(description="free, pro, internal or admin.")] = "free"
+    models: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="Ids or aliases the caller may name; all of its role's without."),
+    ] = None
+
+
+class KeysFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """keys.yaml."""
+
+    keys: Annotated[tuple[KeyEntry, ...], Meta(description="One entry per key.")]

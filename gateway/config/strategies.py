@@ -1,0 +1,28 @@
+"""The routing strategies this version has, and the parameters each takes.
+
+The parameters live here because the configuration is judged below the routing layer; a strategy
+reads the Struct of its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class FixedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`router_params` of the strategy `fixed`: draw by configured weight."""
+
+    hybrid_composition: Annotated[
+        bool, Meta(description="Accepted for compatibility; without effect.")
+    ] = False
+    local_fraction: Annotated[
+        float, Meta(ge=0, le=1, description="Accepted for compatibility; informational.")
+    ] = 0.5
+
+
+STRATEGY_PARAMS: Mapping[str, type[Struct]] = MappingProxyType({"fixed": FixedParams})
+"""Strategy name -> the Struct of its `router_params`."""

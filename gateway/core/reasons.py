@@ -1,0 +1,26 @@
+"""Why a candidate was not chosen. The codes are stable: logs, 503 bodies and alerts use them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """One code per reason, spelt alike in Lua and Python."""
+
+    WEIGHT_ZERO = "weight_zero"
+    """The route's weight is 0: configured but out of service."""
+    MODALITY = "modality"
+    """The route does not take a kind of input that the request holds."""
+    CONTEXT_WINDOW = "context_window"
+    """A route whose window is at least as wide has refused this prompt as too long."""
+    NOT_PINNED = "not_pinned"
+    """The request is pinned to another route."""
+    ALREADY_ATTEMPTED = "already_attempted"
+    """This request has tried the endpoint before."""
+    CIRCUIT_OPEN = "circuit_open"
+    """Too many failures; the cooldown runs."""
+    PROBE_IN_FLIGHT = "probe_in_flight"
+    """The endpoint is half open and its one trial request is under way."""
+    UNREACHABLE_FROM_HERE = "unreachable_from_here"
+    """This replica alone could not connect; it keeps off for one cooldown."""

@@ -1,0 +1,109 @@
+"""Turn what went wrong into an UpstreamFailure: a response, an exception, an error frame."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from gateway.core.route import Route
+from gateway.dispatch.classify import Kind, UpstreamFailure
+from gateway.protocols.error_body import ErrorBody, read_error
+
+_MAX_RETRY_AFTER_S = 86_400
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+_UNSENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
+"""What a transport raises only before a byte of the request has left."""
+
+
+def from_response(route: Route, response: httpx.Response, body: bytes) -> UpstreamFailure:
+    """The failure in a response with a status other than 200, or in a body that is an error."""
+    error = read_error(body) or _plain_text(body)
+    return UpstreamFailure(
+        route,
+        Kind.STATUS,
+        status=response.status_code,
+        error=error,
+        error_type=f"http_{response.status_code}",
+        retry_after_s=_retry_after_s(response.headers),
+    )
+
+
+def from_error(route: Route, error: ErrorBody) -> UpstreamFailure:
+    """The failure that an upstream reports inside an answer with status 200."""
+    return UpstreamFailure(
+        route,
+        Kind.ERROR_FRAME,
+        status=error.status,
+        error=error,
+        error_type="error_frame" if error.status is None else f"error_frame_{error.status}",
+    )
+
+
+def from_exception(route: Route, error: httpx.HTTPError) -> UpstreamFailure:
+    """The failure behind a transport's exception while a request was sent."""
+    if isinstance(error, _UNSENT):
+        kind = Kind.CONNECT
+    elif isinstance(error, httpx.TimeoutException):
+        kind = Kind.TIMEOUT
+    else:
+        kind = Kind.BROKEN
+    return UpstreamFailure(route, kind, error_type=type(error).__name__)
+
+
+def timed_out(route: Route, error_type: str) -> UpstreamFailure:
+    """The upstream kept silent for too long; `error_type` says in which phase."""
+    return UpstreamFailure(route, Kind.TIMEOUT, error_type=error_type)
+
+
+def broken(route: Route, error_type: str) -> UpstreamFailure:
+    """The answer was cut off or is not one; `error_type` says in which way."""
+    return UpstreamFailure(route, Kind.BROKEN, error_type=error_type)
+
+
+def empty(route: Route) -> UpstreamFailure:
+    """The answer is whole and holds nothing."""
+    return UpstreamFailure(route, Kind.EMPTY, error_type="empty_answer")
+
+
+def _plain_text(body: bytes) -> ErrorBody | None:
+    """An error body that is a sentence and not a page."""
+    text = body.decode(errors="replace").strip()
+    is_text = bool(text) and text[0] not in "<{[" and "\ufffd" not in text
+    return ErrorBody(message=text) if is_text else None
+
+
+def _retry_after_s(headers: httpx.Headers) -> int | None:
+    """How long the upstream asks to be left alone, in whole seconds, at most a day.
+
+    Takes `retry-after-ms`, and `retry-after` in seconds or as a date. A date is held against the
+    upstream's own clock where it sends one.
+    """
+    value = headers.get("retry-after-ms", "")
+    if _SECONDS.fullmatch(value):
+        return min(math.ceil(float(value) / 1000), _MAX_RETRY_AFTER_S)
+    value = headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(value):
+        return min(math.ceil(float(value)), _MAX_RETRY_AFTER_S)
+    until = _unix_s(value)
+    if until is None:
+        return None
+    now = _unix_s(headers.get("date", "")) or time.time()
+    return min(max(0, math.ceil(until - now)), _MAX_RETRY_AFTER_S)
+
+
+def _unix_s(value: str) -> float | None:
+    """An HTTP date as seconds since 1970."""
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,203 @@
+"""Send one attempt to one endpoint, whole or streamed.
+
+1. write the body and the headers for the route
+2. send, bounded by the route's timeouts
+3. hand back the answer with the client's name for the model, or raise UpstreamFailure
+
+It sends once. A caller's cancellation passes through as it is, after the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import httpx
+from msgspec import Struct
+
+from gateway import __version__
+from gateway.core.request import ChatRequest, Usage
+from gateway.core.route import Route
+from gateway.dispatch.body import AnswerTooLarge, chunks_of, close, read_answer, read_error_body
+from gateway.dispatch.failures import (
+    broken,
+    empty,
+    from_error,
+    from_exception,
+    from_response,
+    timed_out,
+)
+from gateway.dispatch.stream import MAY_BE_EMPTY, ChatStream
+from gateway.protocols.openai_answer import MalformedAnswer, read_completion, splice_model
+from gateway.protocols.openai_chat import write_body
+
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """A whole answer, ready for the client."""
+
+    body: bytes
+    usage: Usage | None
+    finish_reasons: Mapping[int, str]
+    status: int = 200
+
+
+class Dispatcher:
+    """Sends attempts over one transport, which it does not own."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self._transport = transport
+        self._urls: dict[str, httpx.URL] = {}  # parsing one costs more than the rest of a request
+
+    async def complete(
+        self,
+        route: Route,
+        chat: ChatRequest,
+        *,
+        request_id: str,
+        trace_headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> Completion:
+        """Send a request that wants its answer whole, and wait for it.
+
+        Raises UpstreamFailure. Where the answer was whole but empty, that carries it.
+        """
+        request = self._request(route, chat, request_id, trace_headers)
+        try:
+            async with asyncio.timeout(route.timeouts.total):
+                response = await self._send(route, request)
+                try:
+                    if response.status_code != 200:
+                        body = await read_error_body(response)
+                        raise from_response(route, response, body)
+                    body = await _read_body(route, response)
+                finally:
+                    await close(response)
+        except TimeoutError:
+            raise timed_out(route, "total_timeout") from None
+        return _completion(route, chat, body)
+
+    @asynccontextmanager
+    async def open_stream(
+        self,
+        route: Route,
+        chat: ChatRequest,
+        *,
+        request_id: str,
+        trace_headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> AsyncIterator[ChatStream]:
+        """Send a request that wants a stream, and give its frames once the headers are there.
+
+        Raises UpstreamFailure. Leaving the context closes the upstream's connection at once,
+        unless the stream has ended as it should.
+        """
+        request = self._request(route, chat, request_id, trace_headers)
+        sent_at_s = asyncio.get_running_loop().time()
+        first_byte_s = route.timeouts.first_byte
+        first_output_by_s = None if first_byte_s is None else sent_at_s + first_byte_s
+        try:
+            async with asyncio.timeout_at(first_output_by_s):
+                response = await self._send(route, request)
+        except TimeoutError:
+            raise timed_out(route, "first_byte_timeout") from None
+        try:
+            await _check_is_stream(route, response, first_output_by_s)
+            stream = ChatStream(
+                route,
+                chat,
+                chunks_of(response),
+                sent_at_s=sent_at_s,
+                first_output_by_s=first_output_by_s,
+            )
+            yield stream
+            await stream.drain()
+        finally:
+            await close(response)
+
+    async def _send(self, route: Route, request: httpx.Request) -> httpx.Response:
+        """Send, and return the response with its body unread."""
+        try:
+            return await self._transport.handle_async_request(request)
+        except httpx.HTTPError as error:
+            raise from_exception(route, error) from error
+
+    def _request(
+        self, route: Route, chat: ChatRequest, request_id: str, trace_headers: Mapping[str, str]
+    ) -> httpx.Request:
+        """Build the request. Of the client's headers none is in it."""
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream" if chat.stream else "application/json",
+            "accept-encoding": "identity",
+            "user-agent": f"concord/{__version__}",
+            "x-request-id": request_id,
+            **trace_headers,
+        }
+        if route.api_keys:
+            headers["authorization"] = f"Bearer {route.api_keys[0]}"
+        connect_s = route.timeouts.connect
+        timeout = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
+        return httpx.Request(
+            "POST",
+            self._url(route.base_url),
+            headers=headers,
+            content=write_body(chat, route),
+            extensions={"timeout": timeout},
+        )
+
+    def _url(self, base_url: str) -> httpx.URL:
+        """Where chat completions are asked for. An address without a path gets `/v1`."""
+        if (url := self._urls.get(base_url)) is None:
+            base = httpx.URL(base_url)
+            path = base.path.rstrip("/") or "/v1"
+            url = self._urls[base_url] = base.copy_with(path=f"{path}/chat/completions")
+        return url
+
+
+async def _read_body(route: Route, response: httpx.Response) -> bytes:
+    """Read a whole answer. Raises UpstreamFailure."""
+    try:
+        return await read_answer(response)
+    except AnswerTooLarge:
+        raise broken(route, "answer_too_large") from None
+    except httpx.HTTPError as error:
+        raise broken(route, type(error).__name__) from error
+
+
+def _completion(route: Route, chat: ChatRequest, body: bytes) -> Completion:
+    """Judge a whole answer. Raises UpstreamFailure when it is none."""
+    try:
+        answer = read_completion(body)
+    except MalformedAnswer:
+        raise broken(route, "malformed_answer") from None
+    if answer.error is not None:
+        raise from_error(route, answer.error)
+    if not answer.choices:
+        raise broken(route, "answer_without_choices")
+    if answer.model is not None and answer.model != chat.model:
+        body = splice_model(body, chat.model)
+    completion = Completion(body=body, usage=answer.usage, finish_reasons=answer.finish_reasons)
+    if not answer.has_output and MAY_BE_EMPTY.isdisjoint(answer.finish_reasons.values()):
+        failure = empty(route)
+        failure.completion = completion
+        raise failure
+    return completion
+
+
+async def _check_is_stream(route: Route, response: httpx.Response, until_s: float | None) -> None:
+    """Raise the failure in a response that is not a stream; else leave its body unread."""
+    if response.status_code != 200:
+        raise from_response(route, response, await read_error_body(response))
+    if not response.headers.get("content-type", "").startswith("application/json"):
+        return
+    try:
+        async with asyncio.timeout_at(until_s):
+            answer = read_completion(await _read_body(route, response))
+    except TimeoutError:
+        raise timed_out(route, "first_byte_timeout") from None
+    except MalformedAnswer:
+        raise broken(route, "malformed_answer") from None
+    if answer.error is not None:
+        raise from_error(route, answer.error)
+    raise broken(route, "answer_not_streamed")

@@ -1,0 +1,195 @@
+"""Relay one streamed answer, event by event, and judge how it ended.
+
+Each event is read once for what the gateway must know (first output, finish, usage, error) and
+goes on as the upstream wrote it but for the model's name. What the client never sees: comments,
+`[DONE]` (the caller writes its own), a usage chunk nobody asked for, events that are not JSON.
+
+It does not retry, hold back or keep alive; that is the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+import httpx
+from msgspec import Struct
+
+from gateway.core.request import ChatRequest, Usage
+from gateway.core.route import Route
+from gateway.dispatch.classify import UpstreamFailure
+from gateway.dispatch.failures import broken, empty, from_error, timed_out
+from gateway.protocols.error_body import ErrorBody, read_error
+from gateway.protocols.openai_answer import Chunk, MalformedAnswer, read_chunk, splice_model
+from gateway.protocols.sse import Decoder, Event, EventTooLarge
+
+TAIL_S = 5.0
+"""How long a finished stream may take for its usage chunk and its end."""
+DRAIN_S = 0.1
+"""How long to wait, after `[DONE]`, for the end of the body that frees the connection for reuse."""
+
+MAY_BE_EMPTY = frozenset({"length", "content_filter"})
+"""Finish reasons that explain an answer without output."""
+
+
+class Frame(Struct, frozen=True, kw_only=True):
+    """One event for the client."""
+
+    data: bytes
+    """The bytes to write, with the blank line."""
+    output: bool
+    """Whether it holds real output, as opposed to a role or a finish."""
+
+
+class ChatStream:
+    """The frames of one attempt. Iterate it once; it raises UpstreamFailure.
+
+    The iteration ends normally only when every choice seen has finished and there was output, or
+    a reason for none.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        chat: ChatRequest,
+        body: AsyncIterator[bytes],
+        *,
+        sent_at_s: float,
+        first_output_by_s: float | None,
+    ) -> None:
+        """Both times are the event loop's."""
+        self.usage: Usage | None = None
+        self.finish_reasons: dict[int, str] = {}
+        self.has_output = False
+        self.malformed = 0
+        """Events that were not JSON objects, and were left out."""
+        self.ttft_ms: float | None = None
+        """From sending the request to its first output."""
+        self._route = route
+        self._chat = chat
+        self._body = body
+        self._sent_at_s = sent_at_s
+        self._first_output_by_s = first_output_by_s
+        self._decoder = Decoder()
+        self._choices: set[int] = set()
+        self._ready: deque[Frame] = deque()
+        self._tail_ends_s: float | None = None
+        self._is_done = False
+        self._failure: UpstreamFailure | None = None
+
+    def __aiter__(self) -> AsyncIterator[Frame]:
+        """Return itself: there is one iteration."""
+        return self
+
+    async def __anext__(self) -> Frame:
+        """The next frame; those that came before a failure come before its exception."""
+        while not self._ready:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_done:
+                raise StopAsyncIteration
+            await self._advance()
+        return self._ready.popleft()
+
+    async def drain(self) -> None:
+        """After a normal end, wait briefly for the end of the body, so that its connection lives."""
+        if self._is_done and self._failure is None:
+            try:
+                async with asyncio.timeout(DRAIN_S):
+                    async for _ in self._body:
+                        pass
+            except (TimeoutError, httpx.HTTPError):
+                return
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether every choice seen has finished."""
+        return bool(self.finish_reasons) and self._choices <= self.finish_reasons.keys()
+
+    async def _advance(self) -> None:
+        """Take the next bytes, or the end, of the upstream's body."""
+        chunk = await self._read()
+        try:
+            events = self._decoder.end() if chunk is None else self._decoder.feed(chunk)
+        except EventTooLarge:
+            raise broken(self._route, "event_too_large") from None
+        for event in events:
+            self._take(event)
+            if self._is_done or self._failure is not None:
+                return
+        if chunk is None:
+            self._finish("stream_cut")
+
+    async def _read(self) -> bytes | None:
+        """The next bytes, `None` at the end; an error after the finish is an end, too."""
+        try:
+            async with asyncio.timeout_at(self._read_until_s()):
+                return await anext(self._body, None)
+        except TimeoutError:
+            if self._is_complete:
+                return None
+            raise timed_out(
+                self._route, "idle_timeout" if self.has_output else "first_output_timeout"
+            ) from None
+        except httpx.HTTPError as error:
+            if self._is_complete:
+                return None
+            raise broken(self._route, type(error).__name__) from error
+
+    def _read_until_s(self) -> float | None:
+        """When the next bytes are overdue, in the loop's time."""
+        if not self.has_output and not self._is_complete:
+            return self._first_output_by_s
+        now, idle_s = asyncio.get_running_loop().time(), self._route.timeouts.idle
+        idle_until_s = None if idle_s is None else now + idle_s
+        if not self._is_complete:
+            self._tail_ends_s = None
+            return idle_until_s
+        if self._tail_ends_s is None:
+            self._tail_ends_s = now + TAIL_S
+        return self._tail_ends_s if idle_until_s is None else min(self._tail_ends_s, idle_until_s)
+
+    def _take(self, event: Event) -> None:
+        """Note what an event says and queue it for the client."""
+        data = event.data
+        if not data:
+            return
+        if data.startswith(b"[DONE]"):
+            self._finish("done_without_finish")
+            return
+        try:
+            chunk = read_chunk(data)
+        except MalformedAnswer:
+            self.malformed += 1
+            return
+        if chunk.error is not None or event.name == b"error":
+            error = chunk.error or read_error(data) or ErrorBody()
+            self._failure = from_error(self._route, error)
+            return
+        self._note(chunk)
+        if chunk.usage_only and not self._chat.wants_usage:
+            return
+        if chunk.model is not None and chunk.model != self._chat.model:
+            data = splice_model(data, self._chat.model)
+        if b"\n" in data:
+            data = data.replace(b"\n", b"\ndata: ")
+        self._ready.append(Frame(data=b"data: " + data + b"\n\n", output=chunk.has_output))
+
+    def _note(self, chunk: Chunk) -> None:
+        """Keep what the chunk adds to the answer as a whole."""
+        self._choices.update(chunk.choices)
+        self.finish_reasons.update(chunk.finish_reasons)
+        if chunk.usage is not None:
+            self.usage = chunk.usage
+        if chunk.has_output and not self.has_output:
+            self.has_output = True
+            self.ttft_ms = (asyncio.get_running_loop().time() - self._sent_at_s) * 1000
+
+    def _finish(self, fault: str) -> None:
+        """Judge the whole at the end of the stream; `fault` names what is wrong if it is not."""
+        if not self._is_complete:
+            self._failure = broken(self._route, fault)
+        elif not self.has_output and MAY_BE_EMPTY.isdisjoint(self.finish_reasons.values()):
+            self._failure = empty(self._route)
+        self._is_done = True

@@ -1,0 +1,94 @@
+"""The one HTTP transport to upstreams: httpx-aiohttp on a session of our own, called directly.
+
+Nothing above it uses more than httpx's `AsyncBaseTransport`, requests, responses and exceptions.
+It sends what it is given: no cookies, no redirects, no proxy or credentials from the environment,
+no retry of a POST, no limit on connections (limits are the cluster's to set), no body timeout
+(the caller holds those, see `send` and `stream`).
+
+httpx-aiohttp reports every lost connection as a connect timeout, whatever had been sent by then.
+Whether a byte was sent decides how a failure counts, so the exceptions are named anew here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+
+import aiohttp
+import httpx
+from aiohttp.http_exceptions import HttpProcessingError
+from httpx_aiohttp import AiohttpTransport
+
+KEEPALIVE_S = 4.0
+"""How long an idle connection is kept. Below the 5 s after which uvicorn, and with it most
+engines, hang up, so that a request does not meet a closing connection."""
+
+
+def make_transport(
+    *, keepalive_s: float = KEEPALIVE_S, ssl_context: ssl.SSLContext | None = None
+) -> httpx.AsyncBaseTransport:
+    """Make a transport with its own connection pool. Needs a running event loop.
+
+    Of a request's `timeout` extension it obeys `connect` (one address, TLS included) and `pool`
+    (the whole way to a connection, name resolution included), in seconds. The caller owns it and
+    closes it with `aclose`. Without `ssl_context` it trusts certifi's authorities.
+    """
+    context = ssl_context or httpx.create_ssl_context(trust_env=False)
+    connector = aiohttp.TCPConnector(
+        limit=0, limit_per_host=0, keepalive_timeout=keepalive_s, ssl=context
+    )
+    session = aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(),
+    )
+    return _Transport(client=session, verify=context)
+
+
+class _Transport(AiohttpTransport):
+    """AiohttpTransport with true exceptions."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return its response with the body unread."""
+        try:
+            response = await super().handle_async_request(request)
+        except (httpx.HTTPError, aiohttp.ClientError) as error:
+            raise _true_name(error) from error
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        response.stream = _Body(response.stream)
+        return response
+
+
+class _Body(httpx.AsyncByteStream):
+    """A response body whose reading fails with httpx exceptions only."""
+
+    def __init__(self, stream: httpx.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._stream:
+                yield chunk
+        except (httpx.HTTPError, aiohttp.ClientError, HttpProcessingError) as error:
+            raise httpx.ReadError(str(error)) from error
+
+    async def aclose(self) -> None:
+        """Give the connection back when the body was read to its end, else close it."""
+        await self._stream.aclose()
+
+
+def _true_name(error: httpx.HTTPError | aiohttp.ClientError) -> httpx.HTTPError:
+    """The httpx exception that says when in a request the error struck."""
+    cause = error.__cause__ if isinstance(error, httpx.HTTPError) else error
+    match cause:
+        case aiohttp.ConnectionTimeoutError():
+            return httpx.ConnectTimeout(str(cause))
+        case aiohttp.ClientConnectorError() | aiohttp.InvalidURL():
+            return httpx.ConnectError(str(cause))
+        case aiohttp.ClientError():
+            return httpx.RemoteProtocolError(str(cause) or type(cause).__name__)
+        case _:
+            assert isinstance(error, httpx.HTTPError)
+            return error

@@ -1,0 +1,178 @@
+"""The way of one chat request, from the parsed body to the last byte.
+
+    resolve -> plan -> [ admit -> send and relay -> settle ]* -> answer
+
+The loop in brackets is failover: it goes on until an attempt has answered, an attempt has failed
+after output reached the client, or no candidate is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from gateway.admission.admit import Admission, Refused
+from gateway.admission.claims import Claim
+from gateway.config.result import Config
+from gateway.core.caller import Caller
+from gateway.core.outcome import Outcome
+from gateway.core.plan import Plan
+from gateway.core.reply import Reply
+from gateway.core.request import ChatRequest
+from gateway.dispatch.classify import Kind, UpstreamFailure
+from gateway.dispatch.send import Dispatcher
+from gateway.resolve import resolve
+from gateway.routing import candidates, failover
+from gateway.routing.strategies import fixed
+from gateway.telemetry.access import AttemptRecord, RequestRecord
+from gateway.telemetry.logs import event
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Exchange(Struct, kw_only=True):
+    """One request on its way: what was asked, where the answer goes, what has happened so far."""
+
+    chat: ChatRequest
+    caller: Caller
+    reply: Reply
+    record: RequestRecord
+    pin: str | None = None
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
+    failures: list[UpstreamFailure] = field(default_factory=list)
+    empty_answer: bytes | None = None
+    """An answer without output, as it came: better than none when no route is left."""
+
+
+class Pipeline:
+    """Serves chat requests. One per replica; holds no state of its own between requests."""
+
+    def __init__(self, config: Config, admission: Admission, dispatcher: Dispatcher) -> None:
+        self._config = config
+        self._admission = admission
+        self._dispatcher = dispatcher
+
+    async def chat(self, exchange: Exchange) -> None:
+        """Answer a request. Raises `GatewayError` for what the client must be told instead."""
+        chat, record = exchange.chat, exchange.record
+        model = resolve(
+            chat.model, exchange.caller, names=self._config.names, models=self._config.models
+        )
+        record.model = model.id
+        plan = candidates.plan(model, chat, exchange.pin)
+        while plan.candidates:
+            attempt = len(record.attempts) + 1
+            claim = await self._admission.admit(
+                plan,
+                order=fixed.order(plan, attempt),
+                request_id=record.request_id,
+                attempt=attempt,
+            )
+            if isinstance(claim, Refused):
+                if not exchange.failures:
+                    raise claim.error(chat.model)
+                break
+            try:
+                return await self._attempt(exchange, plan, claim)
+            except UpstreamFailure as failure:
+                await self._admission.settle(claim, failure.outcome, failure.status)
+                self._note_failure(exchange, plan, claim, failure)
+                if claim.first:  # output has reached the client: no other endpoint may go on
+                    raise failure.to_client(chat.model) from failure
+            finally:
+                self._admission.abandon(claim)  # a cancelled attempt; settled ones have ended
+        if exchange.empty_answer is not None:
+            return await self._answer(exchange, exchange.empty_answer)
+        raise failover.surfaced(exchange.failures).to_client(chat.model)
+
+    async def _attempt(self, exchange: Exchange, plan: Plan, claim: Claim) -> None:
+        record = exchange.record
+        record.endpoint = claim.route.endpoint
+        record.attempts.append(
+            AttemptRecord(
+                endpoint=claim.route.endpoint, probe=claim.is_probe, dropped=claim.dropped
+            )
+        )
+        if record.overhead_ms is None:
+            record.overhead_ms = record.elapsed_ms()
+        if exchange.chat.stream:
+            await self._stream(exchange, plan, claim)
+        else:
+            await self._complete(exchange, claim)
+
+    async def _complete(self, exchange: Exchange, claim: Claim) -> None:
+        """Send a request whose answer comes whole."""
+        record = exchange.record
+        try:
+            answer = await self._dispatcher.complete(
+                claim.route,
+                exchange.chat,
+                request_id=record.request_id,
+                trace_headers=exchange.trace_headers,
+            )
+        except UpstreamFailure as failure:
+            if failure.completion is not None:
+                exchange.empty_answer = failure.completion.body
+            raise
+        self._admission.settle_later(claim, Outcome.SUCCESS, answer.status)
+        record.usage = answer.usage
+        await self._answer(exchange, answer.body)
+
+    async def _stream(self, exchange: Exchange, plan: Plan, claim: Claim) -> None:
+        """Relay a stream, holding frames back until its first real output.
+
+        Once a keep-alive has committed the status, frames are held only while another endpoint
+        could still take over.
+        """
+        reply, record = exchange.reply, exchange.record
+        could_fail_over = not plan.pinned and len(plan.candidates) > 1
+        held: list[bytes] = []
+        opened = self._dispatcher.open_stream(
+            claim.route,
+            exchange.chat,
+            request_id=record.request_id,
+            trace_headers=exchange.trace_headers,
+        )
+        async with opened as stream:
+            try:
+                async for frame in stream:
+                    if frame.output and not claim.first:
+                        self._admission.first_token(claim)
+                        record.ttft_ms = record.elapsed_ms()
+                    held.append(frame.data)
+                    if claim.first or (reply.started and not could_fail_over):
+                        await reply.write(b"".join(held))
+                        held.clear()
+            except UpstreamFailure as failure:
+                if failure.kind is Kind.EMPTY:
+                    exchange.empty_answer = b"".join(held)
+                raise
+            finally:
+                record.malformed_chunks += stream.malformed
+                record.usage = stream.usage or record.usage
+        self._admission.settle_later(claim, Outcome.SUCCESS)
+        await self._answer(exchange, b"".join(held))
+
+    async def _answer(self, exchange: Exchange, rest: bytes) -> None:
+        """Send a whole answer, or the rest of a stream and its end."""
+        if exchange.chat.stream:
+            await exchange.reply.write(rest + DONE)
+            await exchange.reply.finish()
+        else:
+            await exchange.reply.send_json(rest)
+
+    def _note_failure(
+        self, exchange: Exchange, plan: Plan, claim: Claim, failure: UpstreamFailure
+    ) -> None:
+        exchange.failures.append(failure)
+        attempt = exchange.record.attempts[-1]
+        attempt.status, attempt.error_type = failure.status, failure.error_type
+        for skipped in failover.strike(plan, claim.route, failure):
+            event(
+                "context_window_fallback_skipped",
+                request_id=exchange.record.request_id,
+                endpoint=skipped.endpoint,
+                context_length=skipped.context_length,
+                refused_context_length=claim.route.context_length,
+            )

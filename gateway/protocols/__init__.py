@@ -1,0 +1,1 @@
+"""Wire formats: bytes to values and back. Pure, and unaware of HTTP clients and servers."""

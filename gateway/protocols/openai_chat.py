@@ -1,0 +1,216 @@
+"""OpenAI chat completion requests: in from the client, out to an upstream.
+
+Reads only the fields that the gateway acts on; every other one stays the client's raw JSON and
+goes upstream as it came. Whether a value is allowed in those is for the upstream to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.core.request import ChatRequest
+from gateway.core.route import Route
+from gateway.errors import InvalidRequest
+
+_MODALITY_OF_PART: Mapping[str, str] = {
+    "image_url": "image",
+    "image": "image",
+    "input_image": "image",
+    "input_audio": "audio",
+    "audio": "audio",
+    "video_url": "video",
+    "video": "video",
+    "input_video": "video",
+    "file": "file",
+    "input_file": "file",
+}
+_OUTPUT_BOUNDS = ("max_completion_tokens", "max_tokens")
+_CORE_FIELDS = frozenset({"model", "messages", "stream"})
+
+
+_T = TypeVar("_T")
+
+
+class _Message(Struct):
+    content: Raw = Raw(b"null")
+
+
+class _Part(Struct):
+    type: str = ""
+
+
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_items = msgspec.json.Decoder(list[Raw])
+_messages = msgspec.json.Decoder(list[_Message])
+_message = msgspec.json.Decoder(_Message)
+_parts = msgspec.json.Decoder(list[_Part])
+_part = msgspec.json.Decoder(_Part)
+_string = msgspec.json.Decoder(str)
+_flag = msgspec.json.Decoder(bool | None)
+_number = msgspec.json.Decoder(int | float)
+_encoder = msgspec.json.Encoder()
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """Read a chat completion request.
+
+    Raises InvalidRequest, naming the field that is wrong. `fields` of the result points into
+    `body` and keeps it alive.
+    """
+    try:
+        fields = _read_fields(body)
+        model = _read_model(fields.get("model"))
+        messages = _read_messages(fields.get("messages"))
+        stream = _read_flag(fields.get("stream"), "stream")
+        asks_for_usage = _read_include_usage(fields.get("stream_options"))
+        return ChatRequest(
+            model=model,
+            fields=fields,
+            stream=stream,
+            wants_usage=stream and asks_for_usage,
+            modalities=_modalities(messages),
+            max_tokens=_output_bound(fields),
+        )
+    except RecursionError:
+        raise InvalidRequest("The request body is nested too deeply.") from None
+
+
+def write_body(chat: ChatRequest, route: Route) -> bytes:
+    """Write the request as the route's upstream is to get it.
+
+    The client's fields keep their bytes and order. The model becomes the upstream's name for it;
+    a stream asks for usage unless the route does not take that; output bounds above the route's
+    come down to it; the route's `extra_body` fills what the client left out.
+    """
+    fields: dict[str, Any] = dict(chat.fields)
+    for name, value in route.extra_body.items():
+        if name not in fields and name not in _CORE_FIELDS:
+            fields[name] = value
+    fields["model"] = route.upstream_model
+    if chat.stream and route.include_usage:
+        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    elif not chat.stream and "stream_options" not in chat.fields:
+        fields.pop("stream_options", None)  # from `extra_body`, and wrong outside a stream
+    if route.max_output_length is not None:
+        for name in _OUTPUT_BOUNDS:
+            if _exceeds(fields.get(name), route.max_output_length):
+                fields[name] = route.max_output_length
+    return _encoder.encode(fields)
+
+
+def _read_fields(body: bytes) -> dict[str, Raw]:
+    """The top level of the body, each value unread."""
+    try:
+        # msgspec skips over strings without looking at their encoding.
+        body.decode()
+        return _fields.decode(body)
+    except UnicodeDecodeError:
+        raise InvalidRequest("The request body is not valid UTF-8.") from None
+    except msgspec.ValidationError:
+        raise InvalidRequest("The request body must be a JSON object.") from None
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
+
+
+def _read_model(raw: Raw | None) -> str:
+    """The model's name."""
+    if raw is None or _starts(raw, b"n"):
+        raise InvalidRequest("The field 'model' is missing.", param="model")
+    if not _starts(raw, b'"'):
+        raise InvalidRequest("The field 'model' must be a string.", param="model")
+    model = _string.decode(raw)
+    if not model.strip():
+        raise InvalidRequest("The field 'model' must not be empty.", param="model")
+    return model
+
+
+def _read_messages(raw: Raw | None) -> Raw:
+    """The messages, still unread."""
+    if raw is None or _starts(raw, b"n"):
+        raise InvalidRequest("The field 'messages' is missing.", param="messages")
+    if not _starts(raw, b"["):
+        raise InvalidRequest("The field 'messages' must be a list.", param="messages")
+    return raw
+
+
+def _read_flag(raw: Raw | None, name: str) -> bool:
+    """A boolean field; absent and null are false."""
+    if raw is None:
+        return False
+    try:
+        return bool(_flag.decode(raw))
+    except msgspec.ValidationError:
+        raise InvalidRequest(f"The field '{name}' must be a boolean.", param=name) from None
+
+
+def _read_include_usage(raw: Raw | None) -> bool:
+    """Whether `stream_options` asks for the usage chunk."""
+    if raw is None or _starts(raw, b"n"):
+        return False
+    if not _starts(raw, b"{"):
+        raise InvalidRequest(
+            "The field 'stream_options' must be an object.", param="stream_options"
+        )
+    include_usage = _fields.decode(raw).get("include_usage")
+    return _read_flag(include_usage, "stream_options.include_usage")
+
+
+def _modalities(messages: Raw) -> frozenset[str]:
+    """The kinds of non-text input. Odd shapes are passed over: the upstream may refuse them."""
+    kinds = set()
+    for message in _decode_items(messages, _messages, _message):
+        if _starts(message.content, b"["):
+            for part in _decode_items(message.content, _parts, _part):
+                kinds.add(_MODALITY_OF_PART.get(part.type))
+    return frozenset(kind for kind in kinds if kind)
+
+
+def _decode_items(
+    raw: Raw, all_items: msgspec.json.Decoder[list[_T]], one_item: msgspec.json.Decoder[_T]
+) -> list[_T]:
+    """The items of a list that have the wanted shape: in one go when all have it."""
+    try:
+        return all_items.decode(raw)
+    except msgspec.ValidationError:
+        items = []
+        for item in _items.decode(raw):
+            with suppress(msgspec.ValidationError):
+                items.append(one_item.decode(item))
+        return items
+
+
+def _output_bound(fields: Mapping[str, Raw]) -> int | None:
+    """The caller's bound on output tokens, when it is a whole number."""
+    for name in _OUTPUT_BOUNDS:
+        raw = fields.get(name)
+        if raw is not None:
+            with suppress(msgspec.ValidationError):
+                return int(_number.decode(raw))
+    return None
+
+
+def _with_usage(options: Any) -> dict[str, Any]:
+    """The given stream options plus the wish for usage."""
+    if isinstance(options, Raw):
+        options = _fields.decode(options) if _starts(options, b"{") else {}
+    return {**(options or {}), "include_usage": True}
+
+
+def _exceeds(value: Any, limit: int) -> bool:
+    """Whether a field's value is a number above the limit."""
+    if isinstance(value, Raw):
+        try:
+            value = _number.decode(value)
+        except msgspec.ValidationError:
+            return False
+    return isinstance(value, int | float) and value > limit
+
+
+def _starts(raw: Raw, first: bytes) -> bool:
+    """Whether the JSON value starts with this byte, which tells its type."""
+    return bytes(memoryview(raw)[:1]) == first

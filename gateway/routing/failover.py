@@ -1,0 +1,58 @@
+"""What a failed attempt means for the rest of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from gateway.core.plan import Plan
+from gateway.core.reasons import Reason
+from gateway.core.route import Route
+
+
+class Failure(Protocol):
+    """A classified failure, as far as failover asks."""
+
+    @property
+    def describes_request(self) -> bool:
+        """Whether it is the request that is wrong, rather than the endpoint."""
+        ...
+
+    @property
+    def context_refusal(self) -> bool:
+        """Whether the prompt was refused as longer than the context window."""
+        ...
+
+
+F = TypeVar("F", bound=Failure)
+
+
+def strike(plan: Plan, route: Route, failure: Failure) -> list[Route]:
+    """Take a failed route out of the plan, and with it those that would refuse the same prompt.
+
+    Returns the latter: after a refusal for length, a route with a configured window no wider than
+    the refusing one's is not worth a try. Unknown windows are.
+    """
+    plan.drop(route, Reason.ALREADY_ATTEMPTED)
+    if not failure.context_refusal or route.context_length is None:
+        return []
+    too_narrow = [
+        other
+        for other in plan.candidates
+        if other.context_length is not None and other.context_length <= route.context_length
+    ]
+    for other in too_narrow:
+        plan.drop(other, Reason.CONTEXT_WINDOW)
+    return too_narrow
+
+
+def surfaced(failures: Sequence[F]) -> F:
+    """Choose which of several failures the caller sees.
+
+    The first, unless it does not describe the request and a later one does: a dead endpoint must
+    not hide the answer that tells the caller what is wrong.
+    """
+    first = failures[0]
+    if first.describes_request:
+        return first
+    return next((failure for failure in failures if failure.describes_request), first)

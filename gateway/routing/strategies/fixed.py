@@ -1,0 +1,12 @@
+"""`router: fixed`: draw the first attempt by weight, walk the rest in declaration order."""
+
+from __future__ import annotations
+
+from gateway.core.plan import Plan
+
+
+def order(plan: Plan, attempt: int) -> str:
+    """How `admit` takes the candidates of an attempt, counted from 1 (`lua/admit.lua`)."""
+    if plan.pinned:
+        return "pinned"
+    return "draw" if attempt == 1 else "declared"

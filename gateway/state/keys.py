@@ -1,0 +1,38 @@
+"""Every Redis key, spelt here and nowhere else.
+
+All keys that one decision needs share a hash tag, so that they live in one slot: `{m:<model>}` for
+a model, `{cluster}` for what belongs to all. `lua/README.md` says what each holds.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from msgspec import Struct
+
+SAFE = "._/:@-"
+"""Characters besides letters and digits that ids keep; the rest is percent-encoded."""
+
+MODEL_KINDS = ("endpoints", "claims", "claimed", "reaped")
+CLUSTER_KINDS = ("replicas",)
+
+
+def encode_id(text: str) -> str:
+    """Spell an id so that it cannot break a key, a hash tag or a packed argument."""
+    return quote(text, safe=SAFE).replace("~", "%7E")
+
+
+class Keys(Struct, frozen=True):
+    """Spells keys under a namespace."""
+
+    namespace: str = "gw"
+
+    def model(self, model_id: str) -> dict[str, str]:
+        """All keys of a model, by kind."""
+        tag = f"{self.namespace}:{{m:{encode_id(model_id)}}}"
+        return {kind: f"{tag}:{kind}" for kind in MODEL_KINDS}
+
+    def cluster(self) -> dict[str, str]:
+        """All keys of the cluster itself, by kind."""
+        tag = f"{self.namespace}:{{cluster}}"
+        return {kind: f"{tag}:{kind}" for kind in CLUSTER_KINDS}

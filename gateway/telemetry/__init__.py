@@ -1,0 +1,1 @@
+"""What the outside sees of a replica. Never a prompt, never a key."""

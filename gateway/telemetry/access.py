@@ -1,0 +1,76 @@
+"""The access log: one line per request, written when it has ended."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import Struct, field, structs
+
+from gateway.core.request import Usage
+from gateway.telemetry.logs import event
+
+
+class AttemptRecord(Struct, kw_only=True, omit_defaults=True):
+    """One attempt, as the log tells it."""
+
+    endpoint: str
+    status: int | None = None
+    error_type: str | None = None
+    probe: bool = False
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Location to reason, of the endpoints struck out before this one was chosen."""
+
+
+class RequestRecord(Struct, kw_only=True):
+    """What is known of a request; filled in along its way, in the units the names say."""
+
+    request_id: str
+    route: str
+    trace_id: str | None = None
+    caller: str | None = None
+    model: str | None = None
+    endpoint: str | None = None
+    stream: bool = False
+    attempts: list[AttemptRecord] = field(default_factory=list)
+    status: int = 0
+    error_type: str | None = None
+    ttft_ms: float | None = None
+    overhead_ms: float | None = None
+    """From the first byte of the request to sending it upstream for the first time."""
+    usage: Usage | None = None
+    malformed_chunks: int = 0
+    client_cancelled: bool = False
+    bytes_out: int = 0
+    started_s: float = field(default_factory=time.perf_counter)
+
+    def elapsed_ms(self) -> float:
+        """Milliseconds since the request began, to a hundredth."""
+        return round((time.perf_counter() - self.started_s) * 1000, 2)
+
+
+def write(record: RequestRecord) -> None:
+    """Write the line."""
+    usage = record.usage or Usage()
+    event(
+        "request",
+        request_id=record.request_id,
+        trace_id=record.trace_id,
+        caller=record.caller,
+        route=record.route,
+        model=record.model,
+        endpoint=record.endpoint,
+        stream=record.stream,
+        attempts=len(record.attempts),
+        attempt_log=[structs.asdict(attempt) for attempt in record.attempts],
+        status=record.status,
+        error_type=record.error_type,
+        ttft_ms=record.ttft_ms,
+        total_ms=record.elapsed_ms(),
+        overhead_ms=record.overhead_ms,
+        tokens_in=usage.prompt_tokens,
+        tokens_out=usage.completion_tokens,
+        tokens_cached=usage.cached_tokens,
+        malformed_chunks=record.malformed_chunks,
+        client_cancelled=record.client_cancelled,
+        bytes=record.bytes_out,
+    )

@@ -1,0 +1,140 @@
+"""The parts of `concord up` that need no process: addresses, printed lines, its file, the demo."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.commands.cluster import Place
+from gateway.commands.conceal import conceal_password, without
+from gateway.commands.demo import without_other_files, write_demo
+from gateway.commands.running import NotPrivate, Running, find, publish, running_file, withdraw
+from gateway.commands.up import redis_cli
+from gateway.config.load import load
+
+RUNNING = Running(
+    base_url="http://127.0.0.1:4000/v1",
+    replicas=("http://127.0.0.1:4001",),
+    redis="unix:///run/redis.sock",
+    admin_key="sk-admin",
+    config="/etc/concord",
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        ("embedded://", "embedded"),
+        ("unix:///run/redis.sock", "redis-cli -s /run/redis.sock"),
+        ("unix:///run/redis.sock?db=3", "redis-cli -s /run/redis.sock -n 3"),
+        ("redis://host:6380/2", "redis-cli -u redis://host:6380/2"),
+        ("rediss://host", "redis-cli -u rediss://host"),
+        ("redis://:secret@host/0", "redis-cli -u 'redis://:***@host/0'"),
+        ("redis://me:sec%40ret@host", "redis-cli -u 'redis://me:***@host'"),
+    ],
+)
+def test_redis_line_reaches_the_store_without_its_password(url: str, line: str) -> None:
+    assert redis_cli(url) == line
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:4002"),
+        ("0.0.0.0", "http://127.0.0.1:4002"),
+        ("::", "http://[::1]:4002"),
+        ("gateway.internal", "http://gateway.internal:4002"),
+    ],
+)
+def test_place_is_reached_from_this_machine(host: str, url: str) -> None:
+    assert Place(host, 4000).url(2) == url
+
+
+def test_file_is_private_and_goes_with_its_owner(tmp_path: Path) -> None:
+    path = running_file({"XDG_RUNTIME_DIR": str(tmp_path)})
+
+    publish(path, RUNNING)
+
+    assert find(path) == RUNNING
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [entry.name for entry in path.parent.iterdir()] == ["up.json"]
+    withdraw(path, RUNNING)
+    assert find(path) is None
+
+
+def test_file_of_another_up_stays(tmp_path: Path) -> None:
+    path = running_file({"XDG_RUNTIME_DIR": str(tmp_path)})
+    publish(path, RUNNING)
+    other = Running(
+        base_url="http://127.0.0.1:5000/v1",
+        replicas=(),
+        redis="embedded://",
+        admin_key="sk-other",
+        config="/",
+    )
+    publish(path, other)
+
+    withdraw(path, RUNNING)
+
+    assert find(path) == other
+
+
+def test_file_is_not_written_where_others_may_look(tmp_path: Path) -> None:
+    path = running_file({"XDG_RUNTIME_DIR": str(tmp_path)})
+    path.parent.mkdir(mode=0o755)
+
+    with pytest.raises(NotPrivate):
+        publish(path, RUNNING)
+
+
+def test_file_is_not_written_through_a_link(tmp_path: Path) -> None:
+    path = running_file({"XDG_RUNTIME_DIR": str(tmp_path)})
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    path.parent.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(NotPrivate):
+        publish(path, RUNNING)
+
+
+def test_demo_is_a_configuration_without_errors(tmp_path: Path) -> None:
+    write_demo(tmp_path, [4100, 4101])
+
+    loaded = load(tmp_path, {})
+
+    assert loaded.config is not None
+    routes = loaded.config.models["demo"].routes
+    assert [route.base_url for route in routes] == [
+        "http://127.0.0.1:4100/v1",
+        "http://127.0.0.1:4101/v1",
+    ]
+
+
+def test_demo_is_not_replaced_by_the_environment() -> None:
+    kept = without_other_files({"MODELS_CONFIG": "/m", "ROUTING_CONFIG_PATH": "/r", "HOME": "/h"})
+
+    assert kept == {"HOME": "/h"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["up", "--redis", "URL", "--port", "1"], ["up", "--port", "1"]),
+        (["up", "--redis=URL", "--port", "1"], ["up", "--port", "1"]),
+        (["up", "--red", "URL"], ["up"]),
+        (["up", "--port", "1"], ["up", "--port", "1"]),
+    ],
+    ids=["apart", "joined", "abbreviated", "absent"],
+)
+def test_option_is_dropped_with_its_value(arguments: list[str], kept: list[str]) -> None:
+    assert without("URL", arguments) == kept
+
+
+def test_nothing_is_concealed_without_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["concord", "up", "--redis", "redis://host"])
+
+    conceal_password("redis://host", {})
+    conceal_password(None, {})
