@@ -22,6 +22,7 @@ from gateway.core.reply import Reply
 from gateway.core.request import ChatRequest
 from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Dispatcher
+from gateway.errors import InvalidRequest
 from gateway.resolve import resolve
 from gateway.routing import candidates, failover
 from gateway.routing.strategies import fixed
@@ -60,6 +61,8 @@ class Pipeline:
             chat.model, exchange.caller, names=self._config.names, models=self._config.models
         )
         record.model = model.id
+        if model.model_type != "chat":
+            raise InvalidRequest(f"Model '{chat.model}' is not a chat model.", param="model")
         plan = candidates.plan(model, chat, exchange.pin)
         while plan.candidates:
             attempt = len(record.attempts) + 1

@@ -14,6 +14,7 @@ import math
 import re
 import typing
 from collections.abc import Mapping
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar
 
@@ -28,6 +29,8 @@ T = TypeVar("T", bound=Struct)
 _BAD = object()
 _LISTED = 12
 """A hint lists the known keys of a mapping when they are no more than this."""
+_LARGEST = 2**53
+"""Larger whole numbers are not exact everywhere they go, such as in Lua."""
 _WORDS = {
     "str": "a string",
     "int": "a whole number",
@@ -57,10 +60,11 @@ def read(
     if not isinstance(tree, dict):
         problems.error(path, f"must be a mapping, not {_name(tree)}")
         return None
-    fields = {info.encode_name: info for info in msgspec.structs.fields(into)}
+    fields = _fields(into)
     for key in tree:
         if key not in fields:
-            hint = (misplaced or {}).get(key) or did_you_mean(key, fields)
+            elsewhere = misplaced or {}
+            hint = elsewhere.get(key) or did_you_mean(key, fields) or did_you_mean(key, elsewhere)
             if not hint and len(fields) <= _LISTED:
                 hint = f"known: {', '.join(fields)}"
             problems.error(join(path, key), "unknown key", hint)
@@ -77,6 +81,11 @@ def read(
         elif info.required:
             complete = False
     return into(**values) if complete else None
+
+
+@cache
+def _fields(struct: type[Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    return {info.encode_name: info for info in msgspec.structs.fields(struct)}
 
 
 def _field(value: object, kind: Any, path: str, problems: Problems) -> object:
@@ -108,9 +117,9 @@ def _scalar(value: object, kind: Any, path: str, problems: Problems) -> object:
     except msgspec.ValidationError as error:
         where, message = _explain(str(error))
     else:
-        if not isinstance(result, float) or math.isfinite(result):
+        where, message = "", _judge_number(result)
+        if not message:
             return result
-        where, message = "", "must be a finite number"
     hint = ""
     if message.startswith("must be a string, not") and not isinstance(value, list | dict):
         hint = "put it in quotes"
@@ -134,6 +143,14 @@ def _convert(value: object, kind: Any, *, lax: bool) -> object:
         if not lax:
             raise
         return msgspec.convert(value, kind, strict=False)
+
+
+def _judge_number(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "must be a finite number"
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return "is too large"
+    return ""
 
 
 def plain(value: object) -> Any:
@@ -207,7 +224,7 @@ def _explain(message: str) -> tuple[str, str]:
     words = [_WORDS.get(part, part) for part in wanted.split(" | ") if part != "null"]
     text = f"must be {' or '.join(dict.fromkeys(words))}"
     if got:
-        text += f", not {_WORDS.get(got, got)}"
+        text += f", not {'a fraction' if got == 'float' else _WORDS.get(got, got)}"
     rest = rest.replace(".0", "").replace(" of length >= 1", " that is not empty")
     return where, text + rest
 

@@ -30,7 +30,7 @@ def chunks_of(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 async def read_answer(response: httpx.Response) -> bytes:
-    """The whole body. Raises httpx.HTTPError or AnswerTooLarge; the time is the caller's to bound."""
+    """The whole body, however long it takes. Raises httpx.HTTPError or AnswerTooLarge."""
     parts: list[bytes] = []
     size = 0
     async for chunk in chunks_of(response):

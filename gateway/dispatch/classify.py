@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 from enum import StrEnum
-
 from typing import TYPE_CHECKING
 
 from msgspec import Struct

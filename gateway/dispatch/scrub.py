@@ -8,6 +8,7 @@ prompt it cannot tell from the provider's words.
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from gateway.core.route import Route
 
@@ -15,9 +16,10 @@ MAX_CHARS = 500
 _MAX_SCANNED_CHARS = 4000
 
 _TLD = (
-    "com|net|org|io|ai|dev|cloud|app|co|cn|eu|de|uk|us|fr|ru|jp|kr|in|xyz|tech|sh|run|gg|me|"
-    "internal|intern|local|localdomain|lan|corp|home|svc|consul|test|example|invalid"
+    "com|net|org|edu|gov|io|ai|dev|cloud|app|co|cn|eu|de|uk|fr|ru|jp|kr|xyz|tech|sh|gg|"
+    "internal|intern|local|localdomain|lan|corp|svc|consul|example"
 )
+_HEXTET = "[0-9a-f]{1,4}"
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
     for pattern, replacement in (
@@ -28,10 +30,11 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(?:org|proj|acct|user|team|key)[-_][a-z0-9]{8,}\b", "[id]"),
         (r"(?<![\w-])(?=\w*\d)(?=\w*[a-z])\w{32,}(?![\w-])", "[key]"),
         (r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5})?(?![\w.]\d)", "[host]"),
-        (r"\[?(?<![\w:])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}(?![\w:])\]?(?::\d{1,5})?", "[host]"),
+        (rf"\[?(?<![\w:])(?:{_HEXTET}(?::{_HEXTET})*)?::[0-9a-f:.]*\]?(?::\d{{1,5}})?", "[host]"),
+        (rf"\[?(?<![\w:])(?:{_HEXTET}:){{7}}{_HEXTET}\b\]?(?::\d{{1,5}})?", "[host]"),
         (rf"(?<![\w.-])(?:[a-z0-9_-]+\.)+(?:{_TLD})(?![\w-])(?::\d{{1,5}})?", "[host]"),
         (r"\blocalhost(?::\d{1,5})?\b", "[host]"),
-        (r"\b(?=[a-z0-9-]*[a-z])(?=[a-z0-9-]*[0-9-])[a-z0-9-]+:\d{2,5}\b", "[host]"),
+        (r"(?<![\w-])(?=[0-9-]*[a-z])(?=[a-z]*[0-9-])[a-z0-9-]+:(?:\d{4,5}|443|80)\b", "[host]"),
         (r"(\b(?:to|from|resolve) host )[\w.-]+(?::\d{1,5})?", r"\1[host]"),
     )
 )
@@ -47,6 +50,8 @@ def scrub(text: str, route: Route, model: str) -> str:
     text = _UNPRINTABLE.sub(" ", text[:_MAX_SCANNED_CHARS]).strip()
     for key in route.api_keys:
         text = text.replace(key, "[key]")
+    if host := urlsplit(route.base_url).hostname:
+        text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])(?::\d{{1,5}})?", "[host]", text)
     text = re.sub(rf"(?<![\w./-]){re.escape(route.upstream_model)}(?![\w/-])", _MODEL, text)
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)

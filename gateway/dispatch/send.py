@@ -127,12 +127,12 @@ class Dispatcher:
     ) -> httpx.Request:
         """Build the request. Of the client's headers none is in it."""
         headers = {
+            **trace_headers,
             "content-type": "application/json",
             "accept": "text/event-stream" if chat.stream else "application/json",
             "accept-encoding": "identity",
             "user-agent": f"concord/{__version__}",
             "x-request-id": request_id,
-            **trace_headers,
         }
         if route.api_keys:
             headers["authorization"] = f"Bearer {route.api_keys[0]}"

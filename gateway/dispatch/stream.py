@@ -93,7 +93,7 @@ class ChatStream:
         return self._ready.popleft()
 
     async def drain(self) -> None:
-        """After a normal end, wait briefly for the end of the body, so that its connection lives."""
+        """After a normal end, wait briefly for the body's, so that the connection is kept."""
         if self._is_done and self._failure is None:
             try:
                 async with asyncio.timeout(DRAIN_S):

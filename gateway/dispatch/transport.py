@@ -24,6 +24,10 @@ KEEPALIVE_S = 4.0
 engines, hang up, so that a request does not meet a closing connection."""
 
 
+_SLICE_BYTES = 256 * 1024
+"""aiohttp warns of bodies above 1 MiB in one piece, for writing them holds up the event loop."""
+
+
 def make_transport(
     *, keepalive_s: float = KEEPALIVE_S, ssl_context: ssl.SSLContext | None = None
 ) -> httpx.AsyncBaseTransport:
@@ -52,6 +56,8 @@ class _Transport(AiohttpTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response with the body unread."""
+        if isinstance(request.stream, httpx.ByteStream) and len(request.content) > _SLICE_BYTES:
+            request = _in_slices(request)
         try:
             response = await super().handle_async_request(request)
         except (httpx.HTTPError, aiohttp.ClientError) as error:
@@ -59,6 +65,17 @@ class _Transport(AiohttpTransport):
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = _Body(response.stream)
         return response
+
+
+class _Slices(httpx.AsyncByteStream):
+    """A request body in parts, between which other tasks run."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._content), _SLICE_BYTES):
+            yield self._content[start : start + _SLICE_BYTES]
 
 
 class _Body(httpx.AsyncByteStream):
@@ -77,6 +94,17 @@ class _Body(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         """Give the connection back when the body was read to its end, else close it."""
         await self._stream.aclose()
+
+
+def _in_slices(request: httpx.Request) -> httpx.Request:
+    """The same request, its length still announced, with its body not written in one go."""
+    return httpx.Request(
+        request.method,
+        request.url,
+        headers=request.headers,
+        stream=_Slices(request.content),
+        extensions=request.extensions,
+    )
 
 
 def _true_name(error: httpx.HTTPError | aiohttp.ClientError) -> httpx.HTTPError:

@@ -1,7 +1,8 @@
 """How providers word the two complaints that their statuses do not tell apart.
 
-Each line was seen at a provider. The bare name of a parameter must match neither: "Unrecognized
-request argument supplied: context_length" is no refusal of a long prompt.
+Each line is a fragment of a provider's sentence, or its code for it. The bare name of a parameter
+must match neither: "Unrecognized request argument supplied: context_length" is no refusal of a
+long prompt.
 """
 
 from __future__ import annotations

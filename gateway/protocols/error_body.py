@@ -86,9 +86,17 @@ def read_error(body: bytes) -> ErrorBody | None:
         return _from_object({**value, "message": value.get("message") or error})
     if value.get("object") == "error" or "message" in value:
         return _from_object(value)
-    detail = value.get("detail")
+    return _from_detail(value.get("detail"))
+
+
+def _from_detail(detail: object) -> ErrorBody | None:
+    """Read FastAPI's `detail`: a sentence, an object, or a list of complaints about fields."""
     if isinstance(detail, dict):
         return _from_object(detail)
+    if isinstance(detail, list):
+        # Beside its `msg` each holds the `input`, which is the client's own and stays out.
+        found = [item.get("msg") for item in detail if isinstance(item, dict)]
+        detail = "; ".join(text for text in found if isinstance(text, str))
     return ErrorBody(message=_text(detail)) if detail else None
 
 

@@ -97,8 +97,6 @@ def splice_model(data: bytes, model: str) -> bytes:
     Returns `data` itself when it names that model or none. Raises MalformedAnswer.
     """
     found = _MODEL.search(data)
-    if found is None and b"model" not in data:
-        return data
     name = _encoder.encode(model)
     # With one brace before it the key belongs to the answer itself, as it does in OpenAI's order.
     if found is not None and data.count(b"{", 0, found.start()) == 1:

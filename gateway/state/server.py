@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from gateway.state.orphan import die_with_parent
@@ -75,15 +74,11 @@ class PrivateRedis:
     def start(self) -> None:
         """Start and wait until it answers; raises `ServerFailed`, leaving nothing behind."""
         log = self._folder / "redis.log"
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [self._binary, self._folder / "redis.conf"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes two system calls)
-                process_group=0,  # a Ctrl-C is for the owner, who decides when this one goes
-            )
+        try:
+            self.process = self._spawn(log)
+        except OSError as problem:
+            self.stop()
+            raise ServerFailed(f"{self._binary} does not run: {problem.strerror}") from problem
         deadline = time.monotonic() + START_S
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -107,13 +102,19 @@ class PrivateRedis:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _spawn(self, log: Path) -> subprocess.Popen[bytes]:
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [self._binary, self._folder / "redis.conf"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes two system calls)
+                process_group=0,  # a Ctrl-C is for the owner, who decides when this one goes
+            )
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -67,6 +67,18 @@ def test_failed_start_shows_the_log_and_leaves_nothing() -> None:
     assert not private.socket_path.parent.exists()
 
 
+def test_binary_that_does_not_run_is_named(tmp_path: Path) -> None:
+    binary = tmp_path / "redis-server"
+    binary.write_bytes(b"no program")
+    binary.chmod(0o700)
+    private = PrivateRedis(binary)
+
+    with pytest.raises(ServerFailed, match=str(binary)):
+        private.start()
+
+    assert not private.socket_path.parent.exists()
+
+
 @needs_server
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a child of its parent's death")
 def test_dies_with_an_owner_that_is_killed() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import signal
 import socket
 import stat
@@ -25,7 +26,7 @@ from gateway.state.server import PrivateRedis, find_server
 
 pytestmark = pytest.mark.skipif(find_server() is None, reason="no redis-server on this machine")
 
-START_S = 15.0
+START_S = 30.0
 END_S = 10.0
 OFFSETS = (0, 1, 2, 100, 101)
 
@@ -116,7 +117,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         running.wait_until_ready()
         yield running
         running.process.send_signal(signal.SIGTERM)
-        running.process.wait(END_S)
+        assert running.process.wait(END_S) == 0
 
 
 def chat(url: str) -> httpx.Response:
@@ -193,14 +194,13 @@ def test_taken_port_is_named(demo: Up, tmp_path: Path) -> None:
         assert "in use" in second.log
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path) as running:
         running.wait_until_ready()
         children = running.children()
         assert len(children) == 5
 
-        os.killpg(running.process.pid, number)
+        os.killpg(running.process.pid, signal.SIGINT)
 
         assert running.process.wait(END_S) == 0
         assert not any(map(is_running, children))
@@ -218,9 +218,12 @@ def test_killed_it_takes_its_children_along(tmp_path: Path) -> None:
         running.process.kill()
 
         wait_until_gone(children)
+        told = json.loads(running.file.read_text())
+        shutil.rmtree(told["config"])
+        shutil.rmtree(Path(running.lines["redis"].split()[-1]).parent)
 
 
-@pytest.mark.parametrize("victim", ["redis-server", "engine-a", "serve"])
+@pytest.mark.parametrize("victim", ["redis-server", "serve"])
 def test_child_that_ends_by_itself_ends_everything(tmp_path: Path, victim: str) -> None:
     with up(tmp_path) as running:
         running.wait_until_ready()

@@ -1,0 +1,85 @@
+"""A replica's chat endpoint without network and Redis.
+
+The endpoint, pipeline, admission and dispatcher are the real ones; the store is in memory and the
+upstreams are scripted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.admission.admit import Admission
+from gateway.admission.claims import Claims
+from gateway.admission.settlement import Settlement
+from gateway.api.lifecycle import Lifecycle
+from gateway.api.openai import ChatCompletions
+from gateway.auth.keys import Authenticator
+from gateway.config.result import Config
+from gateway.config.schema import Server
+from gateway.core.route import Route
+from gateway.dispatch.send import Dispatcher
+from gateway.pipeline import Pipeline
+from tests.fakes import builders
+from tests.fakes.calls import Call
+from tests.fakes.store import MemoryStore
+from tests.fakes.upstreams import Upstreams
+
+ADMIN = "sk-admin"
+
+
+class Rig:
+    """One endpoint over the model `m` with these routes."""
+
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        *routes: Route,
+        sse_keepalive_s: float = 15.0,
+        config: Config | None = None,
+    ) -> None:
+        self.upstreams = upstreams
+        self.store = MemoryStore()
+        self.claims = Claims("r1")
+        self.settlement = Settlement(
+            self.store,  # type: ignore[arg-type]
+            self.claims,
+            lease_ms=1000,
+            abort_grace_ms=0,
+        )
+        self.admission = Admission(
+            self.store,  # type: ignore[arg-type]
+            self.claims,
+            self.settlement,
+            lease_ms=1000,
+        )
+        self.config = config or builders.config(
+            builders.model(*routes),
+            admin_key=ADMIN,
+            server=Server(sse_keepalive_s=sse_keepalive_s),
+        )
+        self.lifecycle = Lifecycle()
+        self.pipeline = Pipeline(self.config, self.admission, Dispatcher(upstreams))
+        self.app = ChatCompletions(
+            self.pipeline, Authenticator(self.config), self.lifecycle, self.config.settings.server
+        )
+
+    def call(self, *, headers: dict[str, str] | None = None, **fields: Any) -> Call:
+        """Start a request."""
+        return Call(self.app, builders.body(**fields), headers=headers)
+
+    async def ask(self, **fields: Any) -> Call:
+        """Make a request and wait for its end, and for the store to know of it."""
+        call = await self.call(**fields).finished()
+        await self.settled()
+        return call
+
+    async def settled(self) -> None:
+        """Wait until the store knows all."""
+        await self.settlement.drain(10)
+
+    def assert_all_ended_once(self) -> None:
+        """No claim stands, here or in the store, and none was ended twice."""
+        assert not self.store.standing
+        assert not len(self.claims)
+        assert all(times == 1 for times in self.store.ended.values()), self.store.ended
+        assert self.upstreams.open == 0

@@ -1,0 +1,178 @@
+"""Headers say what the scripts do: a contract that has drifted is worse than none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gateway.core.outcome import Outcome
+from gateway.core.reasons import Reason
+from gateway.state import store
+from gateway.state.scripts import folder, load_all
+
+LUA = folder()
+SCRIPTS = load_all(LUA)
+VERBS = {path.stem: path.read_text("utf-8") for path in sorted(LUA.glob("*.lua"))}
+LIBS = {
+    f"{path.parent.name}/{path.stem}": path.read_text("utf-8")
+    for path in sorted(LUA.glob("*/*.lua"))
+}
+FILES = VERBS | LIBS
+REPLIES = {
+    "admit": store.AdmitReply,
+    "first_token": store.RecordReply,
+    "settle": store.RecordReply,
+    "renew": store.RenewReply,
+    "reassert": store.StatusReply,
+    "reap": store.CountReply,
+    "beat_replica": store.CountReply,
+    "rows": store.RowsReply,
+}
+
+each_verb = pytest.mark.parametrize("name", VERBS)
+each_lib = pytest.mark.parametrize("name", LIBS)
+each_file = pytest.mark.parametrize("name", FILES)
+
+
+def code(text: str) -> str:
+    """A file without its comments."""
+    return re.sub(r"--.*", "", text)
+
+
+def includes(text: str) -> list[str]:
+    return re.findall(r"^-- @include (\S+)$", text, re.MULTILINE)
+
+
+def defined(text: str) -> set[str]:
+    """What a file gives to those that include it."""
+    functions = re.findall(r"^local function (\w+)", text, re.MULTILINE)
+    return {*functions, *re.findall(r"^local (\w+) =", text, re.MULTILINE)}
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", re.sub(r"'[^']*'", "", code(text))))
+
+
+def included(name: str) -> set[str]:
+    """Everything that a file includes, at whatever depth."""
+    direct = includes(FILES[name])
+    return set(direct).union(*(included(deeper) for deeper in direct))
+
+
+def slots(text: str, kind: str) -> set[int]:
+    return {int(number) for number in re.findall(rf"{kind}\[(\d+)\]", code(text))}
+
+
+@each_verb
+def test_body_uses_exactly_the_keys_and_arguments_of_the_header(name: str) -> None:
+    script = SCRIPTS[name]
+
+    assert slots(VERBS[name], "KEYS") == set(range(1, len(script.keys) + 1))
+    assert slots(VERBS[name], "ARGV") == set(range(1, len(script.args) + 1))
+
+
+@each_verb
+def test_body_binds_keys_and_arguments_under_the_names_of_the_header(name: str) -> None:
+    script = SCRIPTS[name]
+    for left, right in re.findall(r"^local ([\w, ]+) = (.+)$", code(VERBS[name]), re.MULTILINE):
+        names, values = left.split(", "), right.split(", ")
+        if len(names) != len(values):
+            continue
+        for bound, value in zip(names, values, strict=True):
+            if found := re.fullmatch(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?", value):
+                header = script.keys if found[1] == "KEYS" else script.args
+                assert bound == header[int(found[2]) - 1]
+
+
+@each_verb
+def test_includes_touch_neither_keys_nor_arguments(name: str) -> None:
+    for lib in included(name):
+        assert not slots(LIBS[lib], "(?:KEYS|ARGV)"), f"{lib} reaches around its caller"
+
+
+@each_verb
+def test_reply_has_the_fields_of_its_struct(name: str) -> None:
+    fields = REPLIES[name].__struct_fields__
+
+    assert len(SCRIPTS[name].returns) == len(fields)
+    assert SCRIPTS[name].returns[0] == fields[0] == "status"
+    if name == "admit":
+        assert SCRIPTS[name].returns == fields
+
+
+@each_verb
+def test_body_returns_only_the_statuses_of_the_header(name: str) -> None:
+    header = VERBS[name].split("\n\n")[0]
+    stated = set(re.findall(r'"(\w+)"', header[header.index("-- RETURNS") :]))
+
+    returned = re.findall(r"return \{ (?:\w+ and )?'(\w+)'(?: or '(\w+)')?", code(VERBS[name]))
+
+    assert {status for pair in returned for status in pair if status} <= stated
+    assert returned
+
+
+def test_reasons_are_spelt_as_python_spells_them() -> None:
+    judges = [
+        body
+        for name in ("admit", *included("admit"))
+        for body in re.findall(
+            r"^local function judge\w*\(.*?^end", FILES[name], re.MULTILINE | re.DOTALL
+        )
+    ]
+
+    spelt = {word for body in judges for word in re.findall(r"return (?:nil, )?'(\w+)'", body)}
+
+    assert len(spelt) >= 4
+    assert spelt <= {reason.value for reason in Reason}
+
+
+def test_outcomes_are_those_of_python() -> None:
+    table = re.search(r"local OUTCOMES = \{(.*?)\}", LIBS["lib/outcome"])
+
+    assert table
+    assert set(re.findall(r"(\w+) = true", table[1])) == {outcome.value for outcome in Outcome}
+    assert set(re.findall(r'"(\w+)"', re.search(r"outcome +string.*", VERBS["settle"])[0])) == {
+        outcome.value for outcome in Outcome
+    }
+
+
+@each_file
+def test_every_include_is_used(name: str) -> None:
+    for lib in includes(FILES[name]):
+        assert defined(LIBS[lib]) & words(FILES[name]), f"{name} does not need {lib}"
+
+
+@each_file
+def test_every_include_that_is_used_is_named(name: str) -> None:
+    given = {word: lib for lib in LIBS for word in defined(LIBS[lib])}
+    needed = {given[word] for word in words(FILES[name]) - defined(FILES[name]) if word in given}
+
+    assert needed - {name} <= set(includes(FILES[name])), "what another file includes may go"
+
+
+@each_lib
+def test_include_defines_local_names_alone_and_each_is_used(name: str) -> None:
+    text = code(LIBS[name])
+    outermost = [line for line in text.splitlines() if line[:1].strip() and line != "end"]
+    assert all(line.startswith(("local ", "}")) for line in outermost)
+
+    rest = set().union(*(words(FILES[other]) for other in FILES if other != name))
+    for word in defined(LIBS[name]):
+        assert word in rest or len(re.findall(rf"\b{word}\b", text)) > 1, f"{word} is not used"
+
+
+def test_no_two_includes_define_the_same_name() -> None:
+    names = [word for lib in LIBS.values() for word in defined(lib)]
+
+    assert len(names) == len(set(names))
+
+
+@each_file
+def test_line_length(name: str) -> None:
+    assert max(map(len, FILES[name].splitlines())) <= 100
+
+
+@each_verb
+def test_scripts_that_free_run_out_of_memory_and_those_that_take_do_not(name: str) -> None:
+    assert ("allow-oom" in SCRIPTS[name].shebang) == (name in {"settle", "reap", "renew"})

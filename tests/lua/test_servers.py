@@ -1,0 +1,182 @@
+"""Scripts under the servers that operators run: least rights, one slot per call, no memory left."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from redis.exceptions import ClusterCrossSlotError, OutOfMemoryError, ResponseError
+
+from gateway.state.keys import Keys
+from tests.lua.happy import HAPPY
+from tests.lua.rig import LEASE_MS, SCRIPTS, Rig
+from tests.redis_servers import RedisServer, ScriptStore, private, script_store
+
+each_script = pytest.mark.parametrize("name", sorted(SCRIPTS))
+
+
+def test_every_script_has_a_happy_path() -> None:
+    assert HAPPY.keys() == SCRIPTS.keys()
+
+
+class TestAUserAllowedOnlyThePassedKeys:
+    @pytest.fixture
+    def as_user(
+        self, redis7: RedisServer, keys: Keys
+    ) -> Iterator[tuple[Rig, Callable[[str], Rig]]]:
+        """A rig for what comes before, and a maker of rigs that may touch one script's keys."""
+        name = keys.namespace.replace(":", "-")
+        with script_store(redis7) as store:
+            anybody = Rig(store, keys)
+            opened: list[redis.Redis] = []
+
+            def restricted(script: str) -> Rig:
+                allowed = [f"~{anybody.keys[kind]}" for kind in SCRIPTS[script].keys]
+                store.client.execute_command(
+                    "ACL", "SETUSER", name, "reset", "on", ">secret", "+@all", *allowed
+                )
+                client = redis.Redis.from_url(
+                    redis7.url, username=name, password="secret", decode_responses=True
+                )
+                opened.append(client)
+                return Rig(ScriptStore(client, takes_shebang=True, kind="redis"), keys)
+
+            yield anybody, restricted
+            for client in opened:
+                client.close()
+            store.client.execute_command("ACL", "DELUSER", name)
+
+    @each_script
+    def test_runs_a_script(self, as_user: tuple[Rig, Callable[[str], Rig]], name: str) -> None:
+        anybody, restricted = as_user
+        before, call = HAPPY[name]
+        before(anybody)
+        rig = restricted(name)
+        rig.now_ms = anybody.now_ms
+
+        call(rig)
+
+    def test_is_refused_a_key_that_a_script_reaches_undeclared(
+        self, as_user: tuple[Rig, Callable[[str], Rig]]
+    ) -> None:
+        """The guard itself: a script that builds a key of the same slot does not pass."""
+        rig = as_user[1]("rows")
+        text = "#!lua\nreturn redis.call('HGETALL', (string.gsub(KEYS[1], 'endpoints', 'claimed')))"
+
+        with pytest.raises(ResponseError, match="can't access at least one of the keys"):
+            rig.client.eval(text, 1, rig.keys["endpoints"])
+
+    def test_is_refused_a_script_with_one_key_too_many(
+        self, as_user: tuple[Rig, Callable[[str], Rig]]
+    ) -> None:
+        rig = as_user[1]("first_token")
+
+        with pytest.raises(ResponseError):
+            rig.settle("r.1")
+
+
+def free_port() -> int:
+    """A port that nobody listens on, low enough for a cluster bus above it."""
+    for _ in range(50):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port < 55_000:
+            return port
+    pytest.fail("no free port below 55000")
+
+
+@pytest.fixture(scope="module")
+def cluster(redis_binary: Path) -> Iterator[RedisServer]:
+    """One node that has all slots."""
+    config = ["bind 127.0.0.1", f"port {free_port()}", "cluster-enabled yes"]
+    with private(redis_binary, *config) as server:
+        with redis.Redis.from_url(server.url, decode_responses=True) as client:
+            if server.version >= (7, 0):
+                client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+            else:
+                client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
+            for _ in range(200):
+                if "cluster_state:ok" in client.execute_command("CLUSTER", "INFO"):
+                    break
+                time.sleep(0.02)
+        yield server
+
+
+class TestAClusterNode:
+    @pytest.fixture
+    def rig(self, cluster: RedisServer, keys: Keys) -> Iterator[Rig]:
+        with script_store(cluster) as store:
+            yield Rig(store, keys)
+
+    @each_script
+    def test_finds_all_keys_of_one_call_in_one_slot(self, rig: Rig, name: str) -> None:
+        before, call = HAPPY[name]
+        before(rig)
+        call(rig)
+
+    def test_refuses_keys_of_two_models(self, rig: Rig, keys: Keys) -> None:
+        rig.keys["claims"] = keys.model("another")["claims"]
+
+        with pytest.raises(ClusterCrossSlotError):
+            rig.admit("r.1")
+
+    def test_refuses_an_undeclared_key_of_another_slot(
+        self, rig: Rig, cluster: RedisServer
+    ) -> None:
+        if cluster.version < (7, 0):
+            pytest.skip("servers before 7 let it pass")
+
+        with pytest.raises(ResponseError, match="non local key"):
+            rig.client.eval("#!lua\nreturn redis.call('GET', 'other')", 1, rig.keys["endpoints"])
+
+
+@pytest.fixture(scope="module", params=["redis_binary", "old_redis_binary"])
+def full(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    with private(request.getfixturevalue(request.param)) as server:
+        yield server
+
+
+class TestAServerOutOfMemory:
+    """What frees must run, or nothing would ever be freed; what takes must not."""
+
+    @pytest.fixture
+    def rig(self, full: RedisServer, keys: Keys) -> Iterator[Rig]:
+        """Two claims, of which one has expired; then the memory is at its end."""
+        with script_store(full) as store:
+            rig = Rig(store, keys)
+            rig.admit("dead.1")
+            rig.later(LEASE_MS)
+            rig.admit("r.1")
+            rig.client.zadd(rig.keys["claims"], {"dead.1": rig.now_ms - 1})
+            rig.client.hset(rig.keys["claimed"], "dead.1", f"location=a lease_ms={LEASE_MS}")
+            rig.put({"a:inflight": 2})
+            store.client.config_set("maxmemory", 1)
+            yield rig
+            store.client.config_set("maxmemory", 0)
+
+    @pytest.mark.parametrize("outcome", ["success", "failure", "auth", "connect", "neutral"])
+    def test_settles(self, rig: Rig, outcome: str) -> None:
+        assert rig.settle("r.1", outcome, status=500).status == "done"
+        assert rig.field("a:inflight") == "1"
+
+    def test_settles_late(self, rig: Rig) -> None:
+        rig.reap()
+
+        assert rig.settle("dead.1", "failure").status == "late"
+
+    def test_reaps(self, rig: Rig) -> None:
+        assert rig.reap() == 1
+
+    def test_renews(self, rig: Rig) -> None:
+        assert rig.renew("r.1") == []
+
+    def test_admits_nobody(self, rig: Rig) -> None:
+        rig.reap()  # an old server lets a script go on that has freed something
+
+        with pytest.raises(OutOfMemoryError):
+            rig.admit("new.1", "b 1")

@@ -1,0 +1,168 @@
+"""Whole answers over a scripted transport."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from gateway.core.request import Usage
+from gateway.core.route import Route
+from gateway.dispatch.classify import Kind, UpstreamFailure
+from gateway.dispatch.send import Completion, Dispatcher
+from tests.unit.dispatch.upstream_doubles import ScriptedTransport, Step, make_chat
+
+JSON = {"content-type": "application/json"}
+
+
+def answer(content: str | None = "hi", finish: str | None = "stop", **fields: Any) -> bytes:
+    message = {"role": "assistant", "content": content}
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    usage = {"prompt_tokens": 3, "completion_tokens": 1}
+    body = {"id": "c", "model": "theirs", "choices": [choice], "usage": usage, **fields}
+    return json.dumps(body).encode()
+
+
+async def complete(route: Route, *steps: Step, **script: Any) -> Completion:
+    transport = ScriptedTransport(*steps, **{"headers": JSON, **script})
+    try:
+        return await Dispatcher(transport).complete(route, make_chat(), request_id="r")
+    finally:
+        assert transport.body.closed
+
+
+async def failure(route: Route, *steps: Step, **script: Any) -> UpstreamFailure:
+    with pytest.raises(UpstreamFailure) as failed:
+        await complete(route, *steps, **script)
+    return failed.value
+
+
+async def test_an_answer_comes_back_with_the_clients_model(route: Route) -> None:
+    body = answer()
+
+    completion = await complete(route, body[:9], 0.01, body[9:])
+
+    assert completion.body == body.replace(b"theirs", b"public")
+    assert completion.usage == Usage(prompt_tokens=3, completion_tokens=1)
+    assert completion.finish_reasons == {0: "stop"}
+    assert completion.status == 200
+
+
+async def test_a_compressed_answer_is_understood(route: Route) -> None:
+    headers = {**JSON, "content-encoding": "gzip"}
+
+    completion = await complete(route, gzip.compress(answer()), headers=headers)
+
+    assert json.loads(completion.body)["model"] == "public"
+
+
+@pytest.mark.parametrize(
+    ("steps", "error_type"),
+    [
+        ((b"{",), "malformed_answer"),
+        ((b"<html>",), "malformed_answer"),
+        ((b"",), "malformed_answer"),
+        ((b"{}",), "answer_without_choices"),
+        ((answer(choices=[]),), "answer_without_choices"),
+        ((answer()[:20], httpx.ReadError("cut")), "ReadError"),
+        ((answer()[:20],), "malformed_answer"),
+    ],
+)
+async def test_what_is_no_answer_is_broken(route: Route, steps: Any, error_type: str) -> None:
+    failed = await failure(route, *steps)
+
+    assert (failed.kind, failed.error_type) == (Kind.BROKEN, error_type)
+
+
+async def test_an_answer_above_the_bound_is_broken(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.dispatch.body.MAX_ANSWER_BYTES", 1000)
+
+    failed = await failure(route, *[b" " * 400] * 4)
+
+    assert (failed.kind, failed.error_type) == (Kind.BROKEN, "answer_too_large")
+
+
+async def test_an_error_under_200_is_classified_by_its_code(route: Route) -> None:
+    failed = await failure(route, b'{"error": {"message": "m", "code": 429}}')
+
+    assert (failed.kind, failed.status) == (Kind.ERROR_FRAME, 429)
+
+
+@pytest.mark.parametrize("status", [201, 302, 400, 503])
+async def test_another_status_is_a_failure(route: Route, status: int) -> None:
+    failed = await failure(route, answer(), status=status)
+
+    assert (failed.kind, failed.status) == (Kind.STATUS, status)
+
+
+async def test_an_empty_answer_carries_itself(route: Route) -> None:
+    failed = await failure(route, answer(""))
+
+    assert failed.kind is Kind.EMPTY
+    assert failed.completion is not None
+    assert json.loads(failed.completion.body)["model"] == "public"
+    assert failed.completion.usage == Usage(prompt_tokens=3, completion_tokens=1)
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter"])
+async def test_some_reasons_explain_an_empty_answer(route: Route, finish: str) -> None:
+    assert (await complete(route, answer(None, finish))).finish_reasons == {0: finish}
+
+
+async def test_the_whole_attempt_is_bounded(with_timeouts: Callable[..., Route]) -> None:
+    steps = [step for byte in answer() for step in (bytes([byte]), 0.02)]
+
+    failed = await failure(with_timeouts(total=0.1), *steps)
+
+    assert (failed.kind, failed.error_type) == (Kind.TIMEOUT, "total_timeout")
+
+
+async def test_the_first_byte_timeout_is_for_streams(with_timeouts: Callable[..., Route]) -> None:
+    assert await complete(with_timeouts(first_byte=0.01, idle=0.01), 0.1, answer())
+
+
+async def test_a_silent_error_body_is_not_waited_for(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.dispatch.body.ERROR_TIMEOUT_S", 0.05)
+
+    failed = await failure(route, b"overloaded", None, status=503)
+
+    assert failed.to_client("m").message == "overloaded"
+
+
+async def test_a_cancellation_stays_one(route: Route) -> None:
+    task = asyncio.create_task(complete(route, None))
+    await asyncio.sleep(0.02)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("http://h:8000", "http://h:8000/v1/chat/completions"),
+        ("https://h/v1", "https://h/v1/chat/completions"),
+        ("https://h/openai/v2", "https://h/openai/v2/chat/completions"),
+        ("https://h/x?api-version=1", "https://h/x/chat/completions?api-version=1"),
+    ],
+)
+async def test_the_address_is_made_from_the_base(route: Route, base_url: str, url: str) -> None:
+    transport = ScriptedTransport(answer(), headers=JSON)
+    keyless = replace(route, base_url=base_url, api_keys=())
+
+    await Dispatcher(transport).complete(keyless, make_chat(), request_id="r")
+
+    assert str(transport.requests[0].url) == url
+    assert "authorization" not in transport.requests[0].headers
+    assert transport.requests[0].headers["accept"] == "application/json"
