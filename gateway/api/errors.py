@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.api.responses import error_body, error_headers
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.telemetry.logs import LOGGER
+from gateway.telemetry.logs import bug
 
 
 class NoSuchPath(InvalidRequest):
@@ -73,7 +71,7 @@ class LastResort:
         try:
             await self._app(scope, receive, watched_send)
         except Exception:  # the boundary: whatever it is, the client gets an answer
-            LOGGER.log(logging.ERROR, "unexpected_error", exc_info=True)
+            bug()
             if started:
                 raise
             await _response(GatewayError("Internal error."), {})(scope, receive, send)

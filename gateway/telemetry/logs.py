@@ -47,6 +47,11 @@ def event(name: str, *, level: int = logging.INFO, **fields: object) -> None:
     LOGGER.log(level, name, extra={"fields": fields})
 
 
+def bug(**fields: object) -> None:
+    """Log the exception being handled, which nobody expected, with its traceback."""
+    LOGGER.error("unexpected_error", exc_info=True, extra={"fields": fields})
+
+
 class Thinned:
     """Logs an event at most once per interval and name; the next line says how many were left out.
 

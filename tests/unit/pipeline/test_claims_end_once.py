@@ -23,12 +23,11 @@ JSON = {"content-type": "application/json"}
 
 
 async def leave_at(rig: Rig, hold: Hold, call: Call) -> None:
-    """Hang up once the hold is reached; let go a little later what was under way."""
+    """Hang up once the hold is reached; let go afterwards whatever still waits there."""
     await hold.reached.wait()
     call.leave()
-    await asyncio.sleep(0)
-    hold.go()
     await call.finished()
+    hold.go()
     await rig.settled()
 
 
