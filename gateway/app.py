@@ -85,7 +85,7 @@ class Replica:
             state_is_available=lambda: self._runner.is_available,
         )
         chat = ChatCompletions(pipeline, authenticator, self.lifecycle, config.settings.server)
-        return Starlette(
+        app = Starlette(
             routes=[
                 Route("/v1/chat/completions", chat, methods=["POST"]),
                 Route("/v1/models", models.all),
@@ -106,6 +106,9 @@ class Replica:
             },
             lifespan=self._lifespan,
         )
+        # A redirect would name whatever host the caller claims to have asked.
+        app.router.redirect_slashes = False
+        return app
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:

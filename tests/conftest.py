@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from gateway.state.keys import Keys
 from gateway.state.server import find_server
 from tests.redis_servers import (
     NAMESPACE,
+    OwnServer,
     RedisServer,
     ScriptStore,
     missing,
@@ -22,8 +23,6 @@ from tests.redis_servers import (
     private,
     script_store,
 )
-
-OwnServer = Callable[..., RedisServer]
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,16 +39,20 @@ class RedisServer(Struct, frozen=True):
     """Nobody but this test run speaks to it."""
 
 
+OwnServer = Callable[..., RedisServer]
+
+
 class ScriptStore(Struct, frozen=True):
     """What runs scripts: a client, and whether `#!lua` is understood."""
 
     client: redis.Redis
     takes_shebang: bool
     kind: str
+    is_private: bool = True
 
     def writes(self) -> int:
-        """How many writes the server has done; on a shared or embedded one always 0."""
-        if self.kind == "embedded":
+        """How many writes the server has done; 0 where that is not known or not ours alone."""
+        if self.kind == "embedded" or not self.is_private:
             return 0
         return int(self.client.info("persistence")["rdb_changes_since_last_save"])
 
@@ -61,7 +65,12 @@ class NotOurs(Exception):
 def script_store(server: RedisServer, kind: str = "redis", **login: str) -> Iterator[ScriptStore]:
     """Open a client for scripts on a server."""
     with redis.Redis.from_url(server.url, decode_responses=True, **login) as client:
-        yield ScriptStore(client, takes_shebang=server.version >= (7, 0), kind=kind)
+        yield ScriptStore(
+            client,
+            takes_shebang=server.version >= (7, 0),
+            kind=kind,
+            is_private=server.is_private,
+        )
 
 
 def missing(what: str) -> NoReturn:

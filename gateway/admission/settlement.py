@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from gateway.admission.claims import Claim, Claims
@@ -89,10 +89,15 @@ class Settlement:
         self._note_circuit(claim, reply)
 
     async def _settle_until_heard(self, claim: Claim, outcome: Outcome, status: int) -> None:
+        await self._until_heard(lambda: self._settle_once(claim, outcome, status))
+
+    async def _until_heard(self, deliver: Callable[[], Awaitable[object]]) -> None:
+        """Repeat a call until the store has answered it, at most for a lease."""
         deadline = asyncio.get_running_loop().time() + self._lease_s
         while True:
             try:
-                return await self._settle_once(claim, outcome, status)
+                await deliver()
+                return
             except StateUnavailable:
                 if asyncio.get_running_loop().time() > deadline:
                     return
@@ -107,8 +112,8 @@ class Settlement:
         failure = asking.exception()
         if isinstance(failure, StateUnavailable) and not failure.may_have_happened:
             return
-        try:
-            await self._store.settle(
+        await self._until_heard(
+            lambda: self._store.settle(
                 model_id,
                 claim=claim_id,
                 location="",
@@ -116,8 +121,7 @@ class Settlement:
                 status=0,
                 live_replicas=self.live_replicas,
             )
-        except StateUnavailable:
-            return  # its lease ends it
+        )
 
     def _note_circuit(self, claim: Claim, reply: RecordReply) -> None:
         if reply.circuit:

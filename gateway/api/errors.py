@@ -7,9 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.api.request import headers_of, peer_of, request_id
 from gateway.api.responses import error_body, error_headers
+from gateway.auth.addresses import Proxies
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.telemetry.logs import bug
+
+NO_PROXIES = Proxies(())
+"""Errors here are nobody's draw, so ids of callers behind a proxy need not be kept."""
 
 
 class NoSuchPath(InvalidRequest):
@@ -29,20 +34,23 @@ class WrongMethod(InvalidRequest):
 async def on_gateway_error(request: Request, error: Exception) -> Response:
     """Answer an error that an endpoint raised."""
     assert isinstance(error, GatewayError)
-    return _response(error, {})
+    return _response(request.scope, error)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer Starlette's own 404 and 405 in our shape."""
     assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}"
+    what = f"{request.method} {request.scope['path']}"
     if error.status_code == 405:
-        return _response(WrongMethod(f"{what} is not allowed."), dict(error.headers or {}))
-    return _response(NoSuchPath(f"{what} does not exist."), {})
+        response = _response(request.scope, WrongMethod(f"{what} is not allowed."))
+        response.headers.update(error.headers or {})
+        return response
+    return _response(request.scope, NoSuchPath(f"{what} does not exist."))
 
 
-def _response(error: GatewayError, headers: dict[str, str]) -> Response:
-    headers |= {name.decode(): value.decode() for name, value in error_headers(error)}
+def _response(scope: Scope, error: GatewayError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in error_headers(error)}
+    headers["x-request-id"] = request_id(headers_of(scope), peer_of(scope), NO_PROXIES)
     return Response(
         error_body(error),
         status_code=error.status,
@@ -74,4 +82,5 @@ class LastResort:
             bug()
             if started:
                 raise
-            await _response(GatewayError("Internal error."), {})(scope, receive, send)
+            response = _response(scope, GatewayError("Internal error."))
+            await response(scope, receive, send)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from gateway.api.lifecycle import Lifecycle
+from gateway.api.request import headers_of, peer_of
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
 from gateway.core.route import Model
@@ -108,8 +109,7 @@ class Health:
         )
 
     def _require_admin(self, request: Request) -> None:
-        peer = request.client.host if request.client else None
-        caller = self._authenticator.caller(request.headers, peer)
+        caller = self._authenticator.caller(headers_of(request.scope), peer_of(request.scope))
         if not caller.is_admin:
             raise PermissionDenied("This needs an admin key.")
 

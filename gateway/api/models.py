@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from gateway.api.request import headers_of, peer_of
 from gateway.auth.addresses import Proxies
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
@@ -46,9 +47,9 @@ class Models:
         return JSONResponse(self._item(model))
 
     def _caller(self, request: Request) -> Caller:
-        peer = request.client.host if request.client else None
-        address = self._proxies.client(peer, request.headers.get("x-forwarded-for"))
-        return self._authenticator.caller(request.headers, address)
+        headers, peer = headers_of(request.scope), peer_of(request.scope)
+        address = self._proxies.client(peer, headers.get("x-forwarded-for"))
+        return self._authenticator.caller(headers, address)
 
     def _item(self, model: Model) -> dict[str, Any]:
         features = ["tools"] if model.supports_tools else []

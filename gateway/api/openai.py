@@ -49,10 +49,10 @@ class ChatCompletions:
         )
         reply = HttpReply(send, record, endpoint_header=self._settings.endpoint_header)
         try:
-            body = await read_body(receive, headers, self._settings.max_body_bytes)
             address = self._proxies.client(peer, headers.get("x-forwarded-for"))
             caller = self._authenticator.caller(headers, address)
             record.caller = caller.id
+            body = await read_body(receive, headers, self._settings.max_body_bytes)
             chat = read_request(body)
             record.stream = chat.stream
             exchange = Exchange(

@@ -12,8 +12,10 @@ from gateway.auth.addresses import Proxies
 from gateway.errors import RequestTooLarge
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
-_TRACE_HEADERS = ("traceparent", "tracestate")
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z"
+)
+_TRACESTATE = re.compile(r"[\x20-\x7e]{1,512}\Z")
 
 
 class ClientGone(Exception):
@@ -21,8 +23,12 @@ class ClientGone(Exception):
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The headers by lower-case name; of a repeated one the last stands."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    """The headers by lower-case name; those given several times as one list, as HTTP reads them."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
 
 
 def peer_of(scope: Scope) -> str | None:
@@ -44,10 +50,14 @@ def request_id(headers: Mapping[str, str], peer: str | None, proxies: Proxies) -
 
 def trace_of(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
     """The trace id, and the headers by which the upstream may continue the trace."""
-    match = _TRACEPARENT.match(headers.get("traceparent", ""))
+    parent, state = headers.get("traceparent", ""), headers.get("tracestate", "")
+    match = _TRACEPARENT.match(parent)
     if not match:
         return None, {}
-    return match[1], {name: headers[name] for name in _TRACE_HEADERS if name in headers}
+    trace_headers = {"traceparent": parent}
+    if _TRACESTATE.match(state):
+        trace_headers["tracestate"] = state
+    return match[1], trace_headers
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> bytes:

@@ -87,7 +87,9 @@ class HttpReply:
         while not self.finished:
             self._written.clear()
             try:
-                await asyncio.wait_for(self._written.wait(), interval_s)
+                # Not wait_for: before Python 3.12 that may swallow the cancellation.
+                async with asyncio.timeout(interval_s):
+                    await self._written.wait()
             except TimeoutError:
                 await self.write(KEEP_ALIVE)
 

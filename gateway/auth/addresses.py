@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import (
+    IPv4Address,
     IPv4Network,
     IPv6Address,
     IPv6Network,
@@ -12,6 +14,8 @@ from ipaddress import (
 )
 
 Network = IPv4Network | IPv6Network
+
+_WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+", re.ASCII)
 
 
 class Proxies:
@@ -22,11 +26,8 @@ class Proxies:
 
     def trusts(self, address: str) -> bool:
         """Whether an address is a configured proxy."""
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            return False
-        return any(parsed in network for network in self._trusted)
+        parsed = _parse(address)
+        return parsed is not None and any(parsed in network for network in self._trusted)
 
     def is_near(self, peer: str | None) -> bool:
         """Whether a peer is this host or a trusted proxy. A unix socket has no address: near."""
@@ -49,22 +50,27 @@ class Proxies:
 
 def is_loopback(host: str) -> bool:
     """Whether an address or name is this host's own."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    parsed = _parse(host)
+    return parsed.is_loopback if parsed else host == "localhost"
 
 
 def bucket(address: str | None) -> str:
     """The caller id of an address: IPv4 as it is, IPv6 by its /64, else the text."""
     if address is None:
         return "ip:unknown"
-    try:
-        parsed = ip_address(address)
-    except ValueError:
+    parsed = _parse(address)
+    if parsed is None:
         return f"ip:{address[:64]}"
     if isinstance(parsed, IPv6Address):
-        if parsed.ipv4_mapped:
-            return f"ip:{parsed.ipv4_mapped}"
         return f"ip:{ip_network((parsed, 64), strict=False)}"
     return f"ip:{parsed}"
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    """An address as peers and proxies write it: perhaps with a port, IPv4 perhaps inside IPv6."""
+    with_port = _WITH_PORT.fullmatch(text)
+    try:
+        parsed = ip_address((with_port[1] or with_port[2]) if with_port else text)
+    except ValueError:
+        return None
+    return parsed.ipv4_mapped or parsed if isinstance(parsed, IPv6Address) else parsed

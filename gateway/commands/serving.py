@@ -14,6 +14,9 @@ import uvicorn
 from gateway.app import Replica
 from gateway.config.result import Config
 
+LAST_WORDS_S = 1.0
+"""How long clients may take to hear that the replica goes, before it hangs up."""
+
 
 def serve(
     config: Config, redis_url: str, sockets: list[socket.socket], drain_delay_s: float
@@ -51,7 +54,7 @@ class Server(uvicorn.Server):
 
     On SIGTERM or SIGINT `/readyz` says no at once; new requests are still taken for the drain
     delay, since nobody learns of it at once; then open ones may end until the drain timeout, and
-    the rest is told. A second signal does not wait.
+    the rest is told, and cut off if it does not listen. A second signal does not wait.
     """
 
     def __init__(self, config: uvicorn.Config, replica: Replica, drain_delay_s: float) -> None:
@@ -74,8 +77,8 @@ class Server(uvicorn.Server):
 
     def _stop(self) -> None:
         if self._stopping:
-            self._replica.lifecycle.cut_off()
-            self.should_exit = self.force_exit = True
+            self._stopping.cancel()
+            self._stopping = asyncio.ensure_future(self._cut_off())
         else:
             self._stopping = asyncio.ensure_future(self._drain())
 
@@ -84,7 +87,15 @@ class Server(uvicorn.Server):
         await asyncio.sleep(self._drain_delay_s)
         self.should_exit = True
         await asyncio.sleep(self._replica.config.settings.server.drain_timeout_s)
+        await self._cut_off()
+
+    async def _cut_off(self) -> None:
+        """End what still runs; then hang up on clients that neither send nor read."""
+        self.should_exit = True
         self._replica.lifecycle.cut_off()
+        await asyncio.sleep(LAST_WORDS_S)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

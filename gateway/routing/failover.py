@@ -49,10 +49,7 @@ def strike(plan: Plan, route: Route, failure: Failure) -> list[Route]:
 def surfaced(failures: Sequence[F]) -> F:
     """Choose which of several failures the caller sees.
 
-    The first, unless it does not describe the request and a later one does: a dead endpoint must
-    not hide the answer that tells the caller what is wrong.
+    The first that describes the request, else the first: a dead endpoint must not hide the answer
+    that tells the caller what is wrong.
     """
-    first = failures[0]
-    if first.describes_request:
-        return first
-    return next((failure for failure in failures if failure.describes_request), first)
+    return next((failure for failure in failures if failure.describes_request), failures[0])

@@ -19,7 +19,7 @@ CLUSTER_KINDS = ("replicas",)
 
 def encode_id(text: str) -> str:
     """Spell an id so that it cannot break a key, a hash tag or a packed argument."""
-    return quote(text, safe=SAFE).replace("~", "%7E")
+    return quote(text, safe=SAFE, errors="surrogatepass").replace("~", "%7E")
 
 
 class Keys(Struct, frozen=True):

@@ -7,6 +7,9 @@ surely not been too slow: every script may be repeated under the same id.
 
 from __future__ import annotations
 
+import asyncio
+import builtins
+import re
 import time
 from collections.abc import Awaitable, Mapping
 from typing import Any, cast
@@ -18,7 +21,6 @@ from redis.exceptions import (
     ConnectionError,
     NoPermissionError,
     NoScriptError,
-    ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError,
@@ -28,18 +30,20 @@ from gateway.errors import ScriptBug, StateUnavailable
 from gateway.state.breaker import Breaker
 from gateway.state.scripts import Script, sha1
 
-_CANNOT_NOW = (
+_CANNOT_NOW = {
     "BUSY",
     "CLUSTERDOWN",
     "LOADING",
     "MASTERDOWN",
     "MISCONF",
     "NOREPLICAS",
-    "OOM",
+    "READONLY",
     "TRYAGAIN",
     "UNKILLABLE",
-)
-"""Error prefixes by which a server says that it cannot serve writes at present."""
+}
+"""Error codes by which a server says that it cannot serve writes at present."""
+
+_INSIDE_SCRIPT = re.compile(r"^Error running script .*: -([A-Z]+) ")
 
 EMBEDDED_URL = "embedded://"
 
@@ -78,23 +82,37 @@ class RedisRunner:
         ordered = script.order(keys, args)
         if not self._breaker.allows():
             raise StateUnavailable
+        before = cancellations()
         try:
             reply = await self._run_or_reconnect(script, *ordered)
-        except (ConnectionError, TimeoutError, ReadOnlyError) as error:
-            self._breaker.failed()
-            raise StateUnavailable(may_have_happened=True) from error
         except RedisError as error:
-            if str(error).startswith(_CANNOT_NOW):
-                self._breaker.failed()
-                raise StateUnavailable from error
-            self._breaker.succeeded()
-            raise ScriptBug(f"{name}: {error}") from error
+            sorted_error = self._sort(name, error)
+            if cancellations() > before:
+                raise asyncio.CancelledError from error
+            raise sorted_error from error
         self._breaker.succeeded()
+        if cancellations() > before:
+            raise asyncio.CancelledError
         return reply
 
     async def close(self) -> None:
         """Close all connections."""
         await self._client.aclose()
+
+    def _sort(self, name: str, error: RedisError) -> StateUnavailable | ScriptBug:
+        """Tell an outage from a fault of our own, and let the breaker know."""
+        code = code_of(error)
+        if code == "OOM":  # an answer at once, and what frees memory must not be kept away
+            self._breaker.succeeded()
+            return StateUnavailable()
+        if is_pool_wait(error):  # says that we are busy, and nothing of Redis
+            return StateUnavailable()
+        if isinstance(error, ConnectionError | TimeoutError) or code in _CANNOT_NOW:
+            self._breaker.failed()
+            lost = isinstance(error, ConnectionError | TimeoutError) or code == "READONLY"
+            return StateUnavailable(may_have_happened=lost)
+        self._breaker.succeeded()
+        return ScriptBug(f"{name}: {error}")
 
     async def _run_or_reconnect(
         self, script: Script, keys: list[str], args: list[str | int]
@@ -102,7 +120,10 @@ class RedisRunner:
         """Repeat a call once on a fresh connection when the old one was dead or to a replica."""
         try:
             return await self._run(script, keys, args)
-        except (ConnectionError, ReadOnlyError):
+        except (ConnectionError, ResponseError) as error:
+            lost = isinstance(error, ConnectionError) and not has_waited(error)
+            if not lost and code_of(error) != "READONLY":
+                raise
             await self._client.connection_pool.disconnect(inuse_connections=False)
             return await self._run(script, keys, args)
 
@@ -136,7 +157,7 @@ class RedisRunner:
         except (ConnectionError, TimeoutError):
             raise
         except ResponseError as error:
-            if str(error).startswith(_CANNOT_NOW):
+            if code_of(error) in _CANNOT_NOW:
                 raise
             self._may_load = False
         return self._may_load
@@ -151,6 +172,38 @@ class RedisRunner:
             else:
                 self._shebang = int(str(about["redis_version"]).partition(".")[0]) >= 7
         return self._shebang
+
+
+def cancellations() -> int:
+    """How often the current task has been told to stop.
+
+    redis-py sends under `asyncio.wait_for`, and that of Python 3.11 loses a cancellation which
+    comes as it ends: the caller would go on, whose client has long gone.
+    """
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
+def code_of(error: RedisError) -> str:
+    """The code of an error reply, such as `OOM`.
+
+    redis-py cuts the codes that it knows off the text; servers before 7 wrap the error of a call
+    inside a script into one of the script's.
+    """
+    text = str(error)
+    if inside := _INSIDE_SCRIPT.match(text):
+        return inside[1]
+    return getattr(error, "status_code", None) or text.partition(" ")[0]
+
+
+def has_waited(error: RedisError) -> bool:
+    """Whether a timeout is behind an error. redis-py may wrap one: of a handshake, of its pool."""
+    return isinstance(error.__cause__, TimeoutError | builtins.TimeoutError)
+
+
+def is_pool_wait(error: RedisError) -> bool:
+    """Whether no connection came free in time. redis-py has no class for that."""
+    return isinstance(error, ConnectionError) and isinstance(error.__cause__, builtins.TimeoutError)
 
 
 def connect(
@@ -183,4 +236,4 @@ def make_client(url: str, *, socket_timeout_s: float, max_connections: int = 8) 
         retry=Retry(NoBackoff(), 0),
         decode_responses=True,
     )
-    return Redis(connection_pool=pool)
+    return Redis.from_pool(pool)  # which closes it; `Redis(connection_pool=...)` would not

@@ -23,7 +23,7 @@ from pathlib import Path
 from msgspec import Struct
 
 _SHEBANG = re.compile(r"#!lua( flags=[a-z,-]+)?$")
-_SLOT = re.compile(r"-- (KEYS|ARGV)\[(\d+)\] (\w+)\s")
+_SLOT = re.compile(r"-- (KEYS|ARGV)\[(\d+)\] (\w+)(?:\s|$)")
 _RETURNS = re.compile(r"-- RETURNS \[([\w, ]+)\]")
 _INCLUDE = re.compile(r"-- @include (\S+)$")
 

@@ -48,7 +48,9 @@ def wait_until(ready: Callable[[], Any], what: str, timeout_s: float = START_S) 
 class Process:
     """A `python -m gateway` command, its log kept in a file."""
 
-    def __init__(self, name: str, args: Sequence[str], folder: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, args: Sequence[str], folder: Path, env: Mapping[str, str]
+    ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         self._args = [sys.executable, "-m", "gateway", *args]
@@ -99,7 +101,9 @@ class Process:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise AssertionError(f"{self.name} did not end; its log: {self.text()[-2000:]}") from None
+            raise AssertionError(
+                f"{self.name} did not end; its log: {self.text()[-2000:]}"
+            ) from None
 
     def text(self) -> str:
         """All it has logged."""
@@ -169,6 +173,10 @@ class Replica(Process):
         except httpx.TransportError:
             return 0, ""
         return answer.status_code, answer.json()["status"]
+
+    def is_settled(self) -> bool:
+        """Whether it serves, or has given up."""
+        return self.readiness()[0] == 200 or not self.is_running
 
     def is_ready(self) -> bool:
         """Whether it takes requests and has all it needs for them."""
@@ -273,17 +281,25 @@ class Cluster:
         (self.config / name).write_text(yaml.safe_dump(dict(content)), "utf-8")
 
     def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _start(self) -> None:
         for process in (*self.engines, *self.replicas):
             process.start()
             self._stack.callback(process.kill)
         for engine in self.engines:
             wait_until(engine.is_up, f"{engine.name} up")
         for replica in self.replicas:
-            wait_until(lambda r=replica: r.readiness()[0] == 200, f"{replica.name} serving")
+            wait_until(replica.is_settled, f"{replica.name} serving")
+            assert replica.is_running, f"{replica.name} did not start: {replica.text()[-2000:]}"
         if self.nginx:
             self.nginx.start()
             self._stack.callback(self.nginx.stop)
-        return self
 
     def __exit__(
         self,
@@ -297,6 +313,8 @@ class Cluster:
     def reset(self) -> None:
         """For the next test: every process up and well, nothing in flight, nothing remembered."""
         for replica in self.replicas:
+            if replica.is_running and replica.readiness()[1] == "draining":
+                replica.kill()
             if not replica.is_running:
                 replica.start()
         for engine in self.engines:
@@ -327,6 +345,10 @@ class Cluster:
         """Ids of the claims that stand."""
         return self.redis.zrange(f"gw:{{m:{model}}}:claims", 0, -1)
 
+    def claims_of(self, replica: Replica, model: str = "m") -> list[str]:
+        """Those of them that a replica was granted since its last start."""
+        return [claim for claim in self.claims(model) if claim.startswith(f"{replica.id}.")]
+
     def inflight(self, model: str = "m") -> dict[str, int]:
         """In-flight counts by location, where they are not zero."""
         fields = self.row(model).items()
@@ -337,10 +359,16 @@ class Cluster:
         claimed = self.redis.hlen(f"gw:{{m:{model}}}:claimed")
         return not self.claims(model) and not self.inflight(model) and not claimed
 
+    def reaped(self, model: str = "m") -> int:
+        """How many claims have been left to expire instead of being settled."""
+        return int(self.redis.zcard(f"gw:{{m:{model}}}:reaped"))
+
     def _model(self, weights: Sequence[float]) -> dict[str, Any]:
         routes = [
             {"kind": "vllm", "base_url": engine.url, "weight": weight}
-            for engine, weight in zip(self.engines, weights or [1.0] * len(self.engines), strict=True)
+            for engine, weight in zip(
+                self.engines, weights or [1.0] * len(self.engines), strict=True
+            )
         ]
         return {"id": "m", "name": "M", "provider": "vllm", "route": routes}
 

@@ -133,7 +133,9 @@ class Load:
         self.answers: list[Answer] = []
         self._stopping = False
         self._workers = [
-            asyncio.create_task(self._work(http, fields)) for http in https for _ in range(workers_each)
+            asyncio.create_task(self._work(http, fields))
+            for http in https
+            for _ in range(workers_each)
         ]
 
     async def reach(self, count: int) -> None:
@@ -163,6 +165,12 @@ async def until(ready: Callable[[], Any], what: str, timeout_s: float = START_S)
             return answer
         await asyncio.sleep(0.02)
     raise AssertionError(f"{what} did not come true within {timeout_s} s")
+
+
+async def idle(cluster: Cluster) -> None:
+    """Wait until nothing is left, in Redis and in the engines."""
+    await until(cluster.is_idle, "an idle model", 10)
+    await until(lambda: all(e.counters()["active"] == 0 for e in cluster.engines), "idle engines")
 
 
 class Watch:

@@ -1,24 +1,25 @@
-"""A circuit is the cluster's: whoever sees the failures, everybody keeps off, and one comes to try."""
+"""A circuit is the cluster's: whoever saw the failures, all keep off, and one comes to try."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.cluster.harness import ADMIN_KEY, Cluster, Engine, free_port
-from tests.cluster.load import Load, ask, clients, until
+from tests.cluster.load import Answer, Load, ask, clients, until
 
 COOLDOWN_S = 2.0
 ROUTING = {
     "circuit": {"failure_threshold": 3, "cooldown_seconds": COOLDOWN_S},
     "state": {
-        "lease_s": 5,
-        "socket_timeout_ms": 1000,
+        "lease_s": 1.5,
+        "socket_timeout_ms": 500,
         "heartbeat_s": 0.2,
         "replica_ttl_s": 1.5,
     },
@@ -72,6 +73,31 @@ async def cooldown_over(cluster: Cluster, model: str = "solo") -> None:
     await until(is_over, "the cooldown's end")
 
 
+async def crowd(
+    https: Sequence[httpx.AsyncClient], engine: Engine, *, model: str
+) -> tuple[list[Answer], int]:
+    """Send 200 requests at once. Returns their answers as they came, and how many requests the
+    engine had seen before the first answer of its own came back."""
+    answers: list[Answer] = []
+    own = f"{model}:{engine.location}"
+
+    async def one(http: httpx.AsyncClient) -> None:
+        answers.append(await ask(http, model=model))
+
+    def is_over() -> bool:
+        return any(a.status == 200 and a.endpoint == own for a in answers)
+
+    asking = asyncio.gather(*(one(https[n % 3]) for n in range(200)))
+    most = 0
+    while not is_over() and not asking.done():
+        seen = await asyncio.to_thread(lambda: engine.counters()["requests"])
+        if not is_over():
+            most = max(most, seen)
+        await asyncio.sleep(0.05)
+    await asking
+    return answers, most
+
+
 async def test_failures_through_different_replicas_open_the_circuit_for_all_at_once(
     cluster: Cluster,
 ) -> None:
@@ -122,29 +148,17 @@ async def test_of_200_requests_after_the_cooldown_one_is_the_trial_and_then_all_
     await cooldown_over(cluster)
 
     # When 200 requests come through three replicas
-    order: list[int] = []
-    seen_meanwhile = 0
-
-    async def one(http: Any) -> None:
-        order.append((await ask(http, model="solo")).status)
-
     async with clients(cluster.replicas) as https:
-        asking = asyncio.gather(*(one(https[n % 3]) for n in range(200)))
-        while 200 not in order and not asking.done():
-            requests = await asyncio.to_thread(lambda: engine.counters()["requests"])
-            if 200 not in order:
-                seen_meanwhile = max(seen_meanwhile, requests)
-            await asyncio.sleep(0.05)
-        await asking
+        answers, seen_meanwhile = await crowd(https, engine, model="solo")
 
         # Then the engine sees one while that one lasts, and the others are sent away
+        trial = [a.status for a in answers].index(200)
         assert seen_meanwhile == 1
-        before = order.index(200)
-        assert before > 100
-        assert set(order[:before]) == {503}
+        assert trial > 100
+        assert {a.code for a in answers[:trial]} == {"no_healthy_upstream"}
         # And after its success everybody is admitted
-        answers = await asyncio.gather(*(ask(https[n % 3], model="solo") for n in range(60)))
-        assert Counter(a.status for a in answers) == {200: 60}
+        later = await asyncio.gather(*(ask(https[n % 3], model="solo") for n in range(60)))
+        assert Counter(a.status for a in later) == {200: 60}
         assert f"{engine.location}:circuit" not in cluster.row("solo")
 
 
@@ -159,15 +173,15 @@ async def test_while_a_trial_lasts_the_others_take_another_route(cluster: Cluste
         ill.fault(delay_ms=1500, count=1)
         await cooldown_over(cluster, "m")
 
-        # When the trial is under way
-        tasks = [asyncio.create_task(ask(https[n % 3])) for n in range(200)]
-        done = await asyncio.gather(*tasks)
+        # When 200 requests come
+        answers, seen_meanwhile = await crowd(https, ill, model="m")
 
-        # Then nobody fails, and the ill endpoint had one request at a time until it had proved well
-        assert {a.status for a in done} == {200}
-        trial = max(done, key=lambda a: a.took_s)
-        assert trial.endpoint == f"m:{ill.location}"
-        assert sum(a.endpoint == f"m:{well.location}" for a in done) > 100
+    # Then nobody fails, and all but one are served by the other until the trial has ended
+    trial = [a.endpoint for a in answers].index(f"m:{ill.location}")
+    assert {a.status for a in answers} == {200}
+    assert seen_meanwhile == 1
+    assert trial > 100
+    assert {a.endpoint for a in answers[:trial]} == {f"m:{well.location}"}
 
 
 async def test_a_failed_trial_restarts_the_cooldown(cluster: Cluster) -> None:
@@ -188,6 +202,35 @@ async def test_a_failed_trial_restarts_the_cooldown(cluster: Cluster) -> None:
     # Then one in each cooldown has reached the engine, through whichever replica
     assert elapsed_s > 1.5 * COOLDOWN_S
     assert Counter(a.status for a in answers if a.status != 503) == {500: 2}
+
+
+async def test_the_trial_of_a_killed_replica_does_not_keep_the_others_from_trying(
+    cluster: Cluster,
+) -> None:
+    # Given a replica that dies while its request is the trial
+    await fail_once_through_each(cluster)
+    engine, dying = cluster.engines[0], cluster.replicas[0]
+    engine.heal(counters=True)
+    engine.fault(delay_ms=30_000, count=1)
+    await cooldown_over(cluster)
+    async with clients(cluster.replicas) as https:
+        trial = asyncio.create_task(ask(https[0], model="solo"))
+        await until(lambda: engine.counters()["active"] == 1, "a trial")
+        refused = await ask(https[1], model="solo")
+        assert (refused.status, "probe_in_flight" in refused.message) == (503, True)
+        dying.kill()
+        died = time.monotonic()
+        with pytest.raises(httpx.TransportError):
+            await trial
+
+        # When the others are asked again and again
+        load = Load(https[1:], workers_each=1, model="solo")
+        await until(lambda: any(a.status == 200 for a in load.answers), "a trial that succeeds")
+
+        # Then one of them may try, after a cooldown or a lease and no later
+        assert time.monotonic() - died < COOLDOWN_S + 2
+        assert {a.status for a in await load.stop()} == {200, 503}
+        await until(lambda: cluster.is_idle("solo"), "an idle model")
 
 
 async def test_a_replica_that_alone_cannot_connect_keeps_off_and_opens_nothing_for_the_others(
@@ -230,15 +273,16 @@ async def test_a_replica_that_alone_cannot_connect_keeps_off_and_opens_nothing_f
             assert "near:circuit" not in cluster.row("lone")
 
             # When there is another route
-            mine = [await ask(https[0], model="n") for _ in range(20)]
+            mine = [await ask(https[0], model="n") for _ in range(30)]
             theirs = [await ask(http, model="n") for http in https[1:] for _ in range(20)]
 
             # Then its own requests all go there, and those of the others go both ways
             assert {a.status for a in (*mine, *theirs)} == {200}
             assert {a.endpoint for a in mine} == {"n:far"}
             assert {a.endpoint for a in theirs} == {"n:far", "n:near"}
-            dropped = cluster.replicas[0].events("request")[-1]["attempt_log"][0]["dropped"]
-            assert dropped in ({}, {"near": "unreachable_from_here"})
+            lines = cluster.replicas[0].events("request")
+            dropped = [line["attempt_log"][0]["dropped"] for line in lines if line["attempts"]]
+            assert {"near": "unreachable_from_here"} in dropped
 
             # When a second replica cannot connect either
             near.kill()

@@ -97,3 +97,5 @@ class Call:
         assert not self.is_complete, "nothing may follow the end of a body"
         self.messages.append(message)
         self._changed.set()
+        if self.is_complete:  # servers say so then
+            self._left.set()

@@ -34,6 +34,8 @@ class MemoryStore:
         """Script to the errors of its next calls."""
         self.holds: dict[str, Hold] = {}
         """Script to the hold in which its calls wait, after they have taken effect."""
+        self.holds_before: dict[str, Hold] = {}
+        """The same, before they take effect."""
 
     async def admit(
         self,
@@ -45,7 +47,7 @@ class MemoryStore:
         **_: Any,
     ) -> AdmitReply:
         """Grant or refuse."""
-        self._fail("admit")
+        await self._begin("admit")
         self.orders.append(order)
         struck = [at for at, _ in candidates if at in self.closed]
         reasons = " ".join(f"{at}={self.closed[at]}" for at in struck)
@@ -59,7 +61,7 @@ class MemoryStore:
 
     async def first_token(self, model_id: str, *, claim: str) -> RecordReply:
         """Note a first output."""
-        self._fail("first_token")
+        await self._begin("first_token")
         if claim not in self.standing:
             return RecordReply("gone", "")
         self.firsts.append(self.standing[claim])
@@ -70,7 +72,7 @@ class MemoryStore:
         self, model_id: str, *, claim: str, outcome: Outcome, status: int, **_: Any
     ) -> RecordReply:
         """End a claim."""
-        self._fail("settle")
+        await self._begin("settle")
         self.ended[claim] += 1
         location = self.standing.pop(claim, None)
         if location is None:
@@ -79,7 +81,9 @@ class MemoryStore:
         await self._hold("settle")
         return RecordReply("done", "")
 
-    def _fail(self, script: str) -> None:
+    async def _begin(self, script: str) -> None:
+        if hold := self.holds_before.get(script):
+            await hold.wait()
         if errors := self.raising.get(script):
             raise errors.pop(0)
 

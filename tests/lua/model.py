@@ -40,9 +40,14 @@ class Model:
     claims: dict[str, Claim] = field(default_factory=dict)
     tombstones: dict[str, tuple[int, bool]] = field(default_factory=dict)
     circuits: dict[str, Circuit] = field(default_factory=dict)
+    at_ms: int = 0
+    """When something was last decided: a clock a little behind that stands still."""
 
     def __post_init__(self) -> None:
         self.circuits = {at: Circuit() for at in self.locations}
+
+    def clock(self, now: int) -> int:
+        return self.at_ms if now < self.at_ms < now + 5_000 else now
 
     def inflight(self, at: str) -> int:
         return sum(claim.location == at for claim in self.claims.values())
@@ -58,6 +63,7 @@ class Model:
 
     def admit(self, claim: str, now: int, *, pinned: str = "") -> tuple[str, bool]:
         """The first admissible location and whether it is a probe; `("", False)` when refused."""
+        now = self.clock(now)
         self.reap(now, ADMISSION_REAPS)
         for at in (pinned,) if pinned else self.locations:
             if pinned or not self.refusal(at, now):
@@ -67,6 +73,7 @@ class Model:
                     circuit.state, circuit.probe = "half_open", claim
                     circuit.probe_until = now + self.policy.cooldown_ms
                 self.claims[claim] = Claim(at, now + self.lease_ms)
+                self.at_ms = now
                 return at, probe
         return "", False
 
@@ -81,6 +88,7 @@ class Model:
         return "done"
 
     def settle(self, claim: str, at: str, outcome: str, now: int) -> str:
+        now = self.clock(now)
         held = self.claims.get(claim)
         if held:
             status, counted = "done", held.first
@@ -89,6 +97,7 @@ class Model:
             status, counted = "late", self.tombstones.pop(claim)[1]
         else:
             return "gone"
+        self.at_ms = now
         if outcome == "success" and not counted:
             self._success(at)
         elif outcome == "failure":
@@ -96,12 +105,14 @@ class Model:
         return status
 
     def renew(self, claims: list[str], now: int) -> list[str]:
+        now = self.clock(now)
         for claim in claims:
             if claim in self.claims:
                 self.claims[claim].deadline = now + self.lease_ms
         return [claim for claim in claims if claim not in self.claims]
 
     def reap(self, now: int, limit: int) -> int:
+        now = self.clock(now)
         due = sorted(
             (held.deadline, claim) for claim, held in self.claims.items() if held.deadline <= now
         )[:limit]

@@ -124,6 +124,16 @@ class TestAProbe:
         assert rig.first_token("probe.1").circuit == "closed"
         assert rig.admit("r.1").is_admitted
 
+    @pytest.mark.parametrize("how", ["its own", "another's"])
+    def test_is_over_with_any_success(self, rig: Rig, how: str) -> None:
+        if how == "its own":
+            rig.first_token("probe.1")
+        else:
+            rig.attempt("other.1", "success")
+
+        left = {name for name in rig.fields() if "probe" in name or "opened" in name}
+        assert left == set()
+
     def test_that_fails_opens_it_again_and_restarts_the_cooldown(self, rig: Rig) -> None:
         rig.later(5_000)
         assert rig.settle("probe.1", "failure").circuit == "opened"

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from gateway.api.responses import HttpReply
+from gateway.core.caller import Caller
 from gateway.core.outcome import Outcome
 from gateway.errors import StateUnavailable
 from gateway.pipeline import Exchange
@@ -33,12 +34,14 @@ async def leave_at(rig: Rig, hold: Hold, call: Call) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("script", ["admit", "settle"])
+@pytest.mark.parametrize("has_run", [False, True], ids=["not run", "run"])
 async def test_a_client_that_leaves_during_a_script_leaves_no_claim(
-    script: str, streamed: bool
+    script: str, has_run: bool, streamed: bool
 ) -> None:
-    # Given a script that has taken effect but not answered yet
+    # Given a script that has not run yet, or has run and not answered yet
     rig = Rig(Upstreams(a=status(500), b=status(500)), route("a"), route("b"))
-    hold = rig.store.holds[script] = Hold()
+    holds = rig.store.holds if has_run else rig.store.holds_before
+    hold = holds[script] = Hold()
     # When the client leaves meanwhile
     call = rig.call(stream=streamed)
     await leave_at(rig, hold, call)
@@ -153,7 +156,7 @@ async def test_a_bug_while_answering_ends_the_claim(streamed: bool) -> None:
     record = RequestRecord(request_id="r", route="/")
     exchange = Exchange(
         chat=chat(stream=streamed),
-        caller=rig.app._authenticator.caller({}, None),
+        caller=Caller(id="c"),
         reply=HttpReply(send, record, endpoint_header=True),
         record=record,
     )

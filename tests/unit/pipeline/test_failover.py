@@ -232,3 +232,10 @@ async def test_a_failed_attempt_leaves_no_trace_in_the_next_one() -> None:
     import httpx
 
     return httpx.ReadError("reset")
+
+
+async def test_a_stream_cut_before_its_output_is_a_failure_and_no_empty_answer() -> None:
+    rig = Rig(Upstreams(a=Answer([ROLE, CUT])), route("a"))
+    call = await rig.ask(stream=True)
+    assert call.status == 502
+    assert ROLE not in call.body

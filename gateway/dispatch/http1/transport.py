@@ -1,0 +1,156 @@
+"""The transport: a pool per origin, and the one repeat that is safe.
+
+A peer may close an idle connection just as a request is written to it. So a request is sent once
+more, on a new connection, when all of this holds: its connection had been used before, the peer
+closed it, not one byte of a response had come, and the body is there to be sent again. Never
+after a cancellation or a timeout of ours. If that new connection cannot be opened the first error
+stands, since bytes of the request have left: connect errors mean that none has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+
+import httpx
+
+from gateway.dispatch.http1.connection import Connection
+from gateway.dispatch.http1.exchange import Exchange
+from gateway.dispatch.http1.pool import Origin, Pool
+from gateway.dispatch.http1.request import Outgoing, encode
+
+KEEPALIVE_S = 4.0
+"""How long an idle connection is kept. Below the 5 s after which uvicorn, and with it most
+engines, hang up, so that a request does not meet a closing connection."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_NO_LIMITS: Mapping[str, float | None] = {}
+
+
+class Http1Transport(httpx.AsyncBaseTransport):
+    """HTTP/1.1 over connections of its own, for one event loop.
+
+    Of a request's `timeout` extension it obeys, in seconds: `connect` (names, TCP and TLS),
+    `read` and `write` (each wait for the peer) and `pool` (the wait for a place where there is a
+    limit). Every failure is an httpx.TransportError; httpx.ConnectError, ConnectTimeout and
+    PoolTimeout are those where nothing of the request has left, LocalProtocolError and
+    UnsupportedProtocol those where it never can.
+
+    A response's body is its bytes as they come, compressed or not. Closing a response before it
+    has come whole closes its connection. A body must be read by one task, and be read to its end
+    or closed. The caller owns the transport and closes it with `aclose`.
+    """
+
+    def __init__(
+        self,
+        *,
+        keepalive_s: float = KEEPALIVE_S,
+        ssl_context: ssl.SSLContext | None = None,
+        max_connections: int | None = None,
+    ) -> None:
+        """Without `ssl_context` certifi's authorities are trusted; the ALPN of one is set.
+
+        `max_connections` bounds the connections to each origin; without it there is no bound.
+        """
+        self._keepalive_s = keepalive_s
+        self._max_connections = max_connections
+        self._ssl_context = ssl_context or httpx.create_ssl_context(trust_env=False)
+        self._ssl_context.set_alpn_protocols(["http/1.1"])
+        self._pools: dict[tuple[str, bytes], Pool] = {}
+        self._is_closed = False
+
+    @property
+    def open_count(self) -> int:
+        """Connections with a socket."""
+        return sum(pool.open_count for pool in self._pools.values())
+
+    @property
+    def idle_count(self) -> int:
+        """Connections ready for a request."""
+        return sum(pool.idle_count for pool in self._pools.values())
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return its response with the body unread."""
+        pool = self._pool(request.url)
+        outgoing = encode(request)
+        limits = request.extensions.get("timeout", _NO_LIMITS)
+        await pool.enter(limits.get("pool"))
+        connection = pool.take()
+        if connection is None:
+            connection = await pool.connect(limits.get("connect"))
+            exchange = Exchange(connection, outgoing, limits.get("read"))
+            return await _exchange(connection, exchange, request, limits)
+        exchange = Exchange(connection, outgoing, limits.get("read"))
+        try:
+            return await _exchange(connection, exchange, request, limits)
+        except httpx.TransportError as error:
+            if not _may_repeat(exchange, outgoing):
+                raise
+            connection = await _reconnect(pool, limits, error)
+        exchange = Exchange(connection, outgoing, limits.get("read"))
+        return await _exchange(connection, exchange, request, limits)
+
+    async def aclose(self) -> None:
+        """Close every connection, busy ones too. It cannot be used afterwards."""
+        self._is_closed = True
+        await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
+
+    def _pool(self, url: httpx.URL) -> Pool:
+        """The pool of a URL's origin."""
+        if self._is_closed:
+            raise RuntimeError("the transport is closed")
+        key = (url.scheme, url.netloc)
+        pool = self._pools.get(key)
+        if pool is None:
+            if url.scheme not in _DEFAULT_PORTS or not url.raw_host:
+                raise httpx.UnsupportedProtocol("needs a URL with http:// or https:// and a host")
+            origin = Origin(
+                host=url.raw_host.decode("ascii"),
+                port=url.port if url.port is not None else _DEFAULT_PORTS[url.scheme],
+                ssl_context=self._ssl_context if url.scheme == "https" else None,
+            )
+            pool = self._pools[key] = Pool(
+                origin, keepalive_s=self._keepalive_s, max_connections=self._max_connections
+            )
+        return pool
+
+
+def _may_repeat(exchange: Exchange, outgoing: Outgoing) -> bool:
+    """Whether a request on a used connection met its closing, and can be sent again."""
+    return exchange.is_lost and not exchange.is_answered and outgoing.parts is None
+
+
+async def _reconnect(
+    pool: Pool, limits: Mapping[str, float | None], error: httpx.TransportError
+) -> Connection:
+    """A new connection for a request whose first one ended with `error`; else raise that."""
+    try:
+        await pool.enter(limits.get("pool"))
+        return await pool.connect(limits.get("connect"))
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as unreachable:
+        raise error from unreachable
+
+
+async def _exchange(
+    connection: Connection,
+    exchange: Exchange,
+    request: httpx.Request,
+    limits: Mapping[str, float | None],
+) -> httpx.Response:
+    """Send on this connection, which is closed if that does not come to a response."""
+    connection.begin(exchange)
+    is_answered = False
+    try:
+        await exchange.send(limits.get("write"))
+        is_answered = True
+    finally:
+        if not is_answered:
+            connection.abort()
+    return httpx.Response(
+        exchange.status,
+        headers=exchange.headers,
+        stream=exchange,
+        request=request,
+        extensions={"http_version": exchange.http_version},
+    )

@@ -1,0 +1,210 @@
+"""One connection to Redis that many callers share: the hot path's.
+
+redis-py makes the connection (TCP, unix socket, TLS, authentication, database); from then on calls
+are written together once per turn of the event loop, and replies are parsed by hiredis and given
+out in order. That costs a fraction of a pool that hands a connection to every call.
+
+- A reply belongs to the oldest call without one. A call whose caller has gone keeps its place, and
+  its reply is dropped.
+- A call waits no longer than the timeout. One timer watches all of them.
+- A connection that stays silent for much longer than that is given up.
+- Calls under way on a lost connection fail with `ConnectionError`; the next call connects anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import hiredis
+from redis._parsers.base import BaseParser
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import (
+    ConnectionError,
+    InvalidResponse,
+    ReadOnlyError,
+    RedisError,
+    TimeoutError,
+)
+
+READ_BYTES = 65536
+GIVE_UP_AFTER = 10
+"""Timeouts after which a silent connection is taken for dead."""
+_NOTHING = object()
+
+Argument = str | bytes | int | float
+
+
+class Link(Protocol):
+    """Sends commands one by one. MUST raise redis-py's exceptions, and MUST be closed."""
+
+    async def call(self, *command: Argument) -> Any:
+        """Send a command and wait for its reply."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+class _Call:
+    __slots__ = ("due_s", "reply")
+
+    def __init__(self, reply: asyncio.Future[Any], due_s: float) -> None:
+        self.reply = reply
+        self.due_s = due_s
+
+
+class SharedLink:
+    """The link over one connection. Belongs to the event loop that first calls it."""
+
+    def __init__(self, make: Callable[[], AbstractConnection], *, timeout_s: float) -> None:
+        self._make = make
+        self._timeout_s = timeout_s
+        self._connection: AbstractConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._calls: deque[_Call] = deque()
+        self._unsent: list[bytes] = []
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def call(self, *command: Argument) -> Any:
+        """Send a command and wait for its reply.
+
+        Raises what redis-py raises: `TimeoutError`, `ConnectionError`, or the server's own error.
+        """
+        if self._connection is None:
+            await self._connect()
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[Any] = loop.create_future()
+        self._calls.append(_Call(reply, loop.time() + self._timeout_s))
+        self._unsent.append(hiredis.pack_command(cast(Any, command)))
+        if len(self._unsent) == 1:
+            loop.call_soon(self._flush)
+        if self._watch is None:
+            self._watch_from(loop.time())
+        return await reply
+
+    async def close(self) -> None:
+        """Close the connection. Calls under way fail."""
+        if self._connecting:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
+        reading = self._reading
+        self._lose(ConnectionError("closed"))
+        if reading:
+            await asyncio.wait({reading})
+
+    async def _connect(self) -> None:
+        """Wait, together with all other callers, for the one connection to be made."""
+        if self._connecting is None:
+            self._connecting = asyncio.ensure_future(self._open())
+            self._connecting.add_done_callback(self._connected)
+        # A caller that leaves must not take the others' connection along.
+        await asyncio.shield(self._connecting)
+
+    async def _open(self) -> None:
+        connection = self._make()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await connection.connect()  # type: ignore[no-untyped-call]
+            self._connection = connection
+            self._reading = asyncio.ensure_future(self._read(connection))
+        except OSError as error:
+            raise ConnectionError(f"cannot connect: {error or 'it took too long'}") from error
+        finally:
+            if self._connection is not connection:
+                await connection.disconnect(nowait=True)
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # told to whoever waited; nobody may have
+
+    def _flush(self) -> None:
+        """Write what this turn of the loop has gathered."""
+        data, self._unsent = b"".join(self._unsent), []
+        writer = self._connection and self._connection._writer
+        if writer:
+            writer.write(data)
+
+    async def _read(self, connection: AbstractConnection) -> None:
+        """Give out replies until the connection ends."""
+        parser = hiredis.Reader(
+            protocolError=InvalidResponse,
+            replyError=BaseParser.parse_error,
+            encoding="utf-8",
+            errors="replace",
+            notEnoughData=_NOTHING,
+        )
+        reader = connection._reader
+        failure: RedisError = ConnectionError("the server closed the connection")
+        try:
+            while reader and (data := await reader.read(READ_BYTES)):
+                parser.feed(data)
+                is_replica = False
+                while (reply := parser.gets()) is not _NOTHING:
+                    is_replica |= isinstance(reply, ReadOnlyError)
+                    self._deliver(reply)
+                if is_replica:  # the primary is elsewhere now: connect anew
+                    failure = ConnectionError("connected to a replica")
+                    break
+        except OSError as error:
+            failure = ConnectionError(str(error))
+        except InvalidResponse as error:
+            failure = error
+        finally:
+            if self._connection is connection:
+                self._lose(failure)
+
+    def _deliver(self, reply: Any) -> None:
+        if not self._calls:
+            return  # a push message, or a server that speaks out of turn
+        waiting = self._calls.popleft().reply
+        if waiting.done():
+            return  # its caller has gone
+        if isinstance(reply, RedisError):
+            waiting.set_exception(reply)
+        else:
+            waiting.set_result(reply)
+
+    def _lose(self, failure: RedisError) -> None:
+        """Give the connection up and fail what was under way on it."""
+        connection, self._connection, self._reading = self._connection, None, None
+        calls, self._calls = self._calls, deque()
+        self._unsent.clear()
+        if self._watch:
+            self._watch.cancel()
+            self._watch = None
+        if connection and connection._writer:
+            connection._writer.close()
+            connection._writer = connection._reader = None
+        for call in calls:
+            if not call.reply.done():
+                call.reply.set_exception(failure)
+
+    def _watch_from(self, now_s: float) -> None:
+        due_s = now_s + self._timeout_s / 4
+        self._watch = asyncio.get_running_loop().call_at(due_s, self._look, due_s)
+
+    def _look(self, due_s: float) -> None:
+        """Fail the calls that are overdue."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._watch = None
+        if not self._calls:
+            return
+        if now - due_s > self._timeout_s / 4:
+            # This process was busy, not Redis: first read what may have come meanwhile.
+            self._watch_from(now)
+            return
+        if now - self._calls[0].due_s > GIVE_UP_AFTER * self._timeout_s:
+            return self._lose(ConnectionError("the server has stopped answering"))
+        for call in self._calls:
+            if call.due_s > now:
+                break
+            if not call.reply.done():
+                call.reply.set_exception(TimeoutError("no answer in time"))
+        self._watch_from(now)

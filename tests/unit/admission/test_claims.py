@@ -1,0 +1,134 @@
+"""Claims of a replica: fresh ids, one end each, and what is renewed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.admission.admit import Admission, Refused
+from gateway.admission.claims import Claim, Claims, batches, new_replica_id
+from gateway.admission.settlement import Settlement
+from gateway.admission.upkeep import Upkeep
+from gateway.core.outcome import Outcome
+from gateway.core.reasons import Reason
+from tests.fakes.builders import plan, route
+from tests.fakes.store import MemoryStore
+
+
+def claim(id: str, **values: object) -> Claim:
+    return Claim(id=id, route=route(**values), dropped={})  # type: ignore[arg-type]
+
+
+def test_ids_are_the_replicas_own_and_never_repeat() -> None:
+    claims = Claims("r1")
+    assert [claims.next_id() for _ in range(3)] == ["r1.1", "r1.2", "r1.3"]
+    assert len({new_replica_id() for _ in range(100)}) == 100
+
+
+def test_only_the_first_end_of_a_claim_counts() -> None:
+    claims, one = Claims("r1"), claim("r1.1")
+    claims.add(one)
+    assert claims.holds(one)
+    assert [claims.end(one), claims.end(one)] == [True, False]
+    assert not claims.holds(one)
+    assert len(claims) == 0
+    assert list(claims.by_model()) == []
+
+
+def test_claims_are_renewed_in_batches_of_at_most_128() -> None:
+    claims = Claims("r1")
+    for _ in range(300):
+        claims.add(claim(claims.next_id()))
+    [(model_id, held)] = claims.by_model()
+    assert model_id == "m"
+    assert [len(batch) for batch in batches(held)] == [128, 128, 44]
+
+
+class RenewingStore(MemoryStore):
+    """Knows of renewals, too."""
+
+    lost: tuple[str, ...] = ()
+
+    async def renew(self, model_id: str, *, claims: list[str], lease_ms: int) -> list[str]:
+        return [one for one in claims if one in self.lost]
+
+    async def reassert(self, model_id: str, *, claim: str, location: str, **_: object) -> bool:
+        self.standing[claim] = location
+        return True
+
+    async def reap(self, model_id: str) -> int:
+        return 0
+
+
+async def test_a_claim_that_the_store_has_lost_is_put_back_only_while_it_runs() -> None:
+    # Given two claims that the store has lost, of which one ends while it is asked
+    store, claims = RenewingStore(), Claims("r1")
+    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=0)  # type: ignore[arg-type]
+    upkeep = Upkeep(
+        store,  # type: ignore[arg-type]
+        claims,
+        settlement,
+        models=lambda: ["m"],
+        about=lambda: "",
+        lease_ms=1000,
+        heartbeat_s=1,
+        replica_ttl_ms=1000,
+    )
+    running, ended = claim("r1.1"), claim("r1.2")
+    claims.add(running)
+    claims.add(ended)
+    store.lost = ("r1.1", "r1.2")
+
+    async def renew(model_id: str, **_: object) -> list[str]:
+        claims.end(ended)
+        return ["r1.1", "r1.2"]
+
+    store.renew = renew  # type: ignore[method-assign]
+    # When leases are renewed
+    await upkeep.renew()
+    # Then only the running one stands again
+    assert store.standing == {"r1.1": "a"}
+
+
+async def test_a_refusal_tells_static_reasons_and_those_of_the_store() -> None:
+    store, claims = MemoryStore(), Claims("r1")
+    store.closed = {"a": "circuit_open"}
+    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=0)  # type: ignore[arg-type]
+    admission = Admission(store, claims, settlement, lease_ms=1000)  # type: ignore[arg-type]
+    asked = plan(route("a"), dropped={"b": Reason.MODALITY})
+    refused = await admission.admit(asked, order="draw", request_id="r", attempt=1)
+    assert isinstance(refused, Refused)
+    assert refused.reasons == {"a": "circuit_open", "b": "modality"}
+
+
+async def test_a_settled_claim_is_not_settled_or_abandoned_again() -> None:
+    store, claims = MemoryStore(), Claims("r1")
+    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=0)  # type: ignore[arg-type]
+    admission = Admission(store, claims, settlement, lease_ms=1000)  # type: ignore[arg-type]
+    granted = await admission.admit(plan(route("a")), order="draw", request_id="r", attempt=1)
+    assert isinstance(granted, Claim)
+    admission.first_token(granted)
+    admission.first_token(granted)
+    await admission.settle(granted, Outcome.FAILURE, 500)
+    admission.settle_later(granted, Outcome.SUCCESS)
+    admission.abandon(granted)
+    await settlement.drain(5)
+    assert store.firsts == ["a"]
+    assert store.outcomes == [("a", Outcome.FAILURE, 500)]
+    assert store.ended == {granted.id: 1}
+
+
+async def test_an_abandoned_claim_gives_its_room_back_after_the_grace() -> None:
+    # Given a grace, since an engine notices a hang-up late
+    store, claims = MemoryStore(), Claims("r1")
+    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=50)  # type: ignore[arg-type]
+    admission = Admission(store, claims, settlement, lease_ms=1000)  # type: ignore[arg-type]
+    granted = await admission.admit(plan(route("a")), order="draw", request_id="r", attempt=1)
+    assert isinstance(granted, Claim)
+    # When the attempt is cut off
+    began = asyncio.get_running_loop().time()
+    admission.abandon(granted)
+    # Then it is nobody's to renew from now on, and its room is given back later
+    assert not claims.holds(granted)
+    await settlement.drain(5)
+    assert asyncio.get_running_loop().time() - began >= 0.05
+    assert store.outcomes == [("a", Outcome.NEUTRAL, 0)]

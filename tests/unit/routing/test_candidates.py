@@ -1,0 +1,105 @@
+"""Which routes a request could go to at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.plan import Plan
+from gateway.core.route import Route
+from gateway.errors import InvalidRequest
+from gateway.routing import candidates
+from gateway.routing.filters import FILTERS
+from gateway.routing.strategies import fixed
+from tests.fakes.builders import chat, model, route
+
+IMAGE = [{"type": "text", "text": "?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+AUDIO = [{"type": "input_audio", "input_audio": {}}, *IMAGE]
+SEES = frozenset({"text", "image"})
+HEARS = frozenset({"text", "image", "audio"})
+
+
+def plan(*routes: Route, content: Any = "hi", pin: str | None = None) -> Plan:
+    return candidates.plan(model(*routes), chat(content), pin)
+
+
+def locations(result: Plan) -> list[str]:
+    return [one.location for one in result.candidates]
+
+
+def test_all_routes_in_service_are_candidates_in_declaration_order() -> None:
+    result = plan(route("b"), route("a"), route("c"))
+    assert locations(result) == ["b", "a", "c"]
+    assert not result.pinned
+    assert not result.dropped
+
+
+def test_a_weight_of_zero_takes_a_route_out() -> None:
+    result = plan(route("a", weight=0.0), route("b", weight=1e-9))
+    assert locations(result) == ["b"]
+    assert result.dropped == {"a": "weight_zero"}
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [("hi", ["a", "b", "c"]), (IMAGE, ["b", "c"]), (AUDIO, ["c"])],
+    ids=["text", "image", "image and audio"],
+)
+def test_only_routes_that_take_all_kinds_of_the_input_are_left(
+    content: object, left: list[str]
+) -> None:
+    a, b = route("a"), route("b", input_modalities=SEES)
+    result = plan(a, b, route("c", input_modalities=HEARS), content=content)
+    assert locations(result) == left
+    assert set(result.dropped.values()) <= {"modality"}
+
+
+def test_when_no_route_takes_the_input_the_kinds_are_named() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        plan(route("a"), route("b", input_modalities=SEES), content=AUDIO)
+    assert refused.value.message == "Model 'm' does not support audio, image input."
+    assert refused.value.param == "messages"
+
+
+def test_a_seeing_route_out_of_service_does_not_make_a_model_see() -> None:
+    with pytest.raises(InvalidRequest):
+        plan(route("a"), route("b", input_modalities=SEES, weight=0.0), content=IMAGE)
+
+
+@pytest.mark.parametrize("pin", ["b", "m:b"], ids=["provider", "endpoint"])
+def test_a_pin_leaves_the_route_it_names(pin: str) -> None:
+    result = plan(route("a"), route("b"), route("c"), pin=pin)
+    assert locations(result) == ["b"]
+    assert result.pinned
+    assert result.dropped == {"a": "not_pinned", "c": "not_pinned"}
+
+
+def test_a_pin_to_a_provider_leaves_its_first_route_in_service() -> None:
+    first = route("a", provider="p", weight=0.0)
+    result = plan(first, route("b", provider="p"), route("c", provider="p"), pin="p")
+    assert locations(result) == ["b"]
+
+
+@pytest.mark.parametrize("pin", ["nobody", "off", "m:off", "M:a", ""])
+def test_a_pin_to_nothing_in_service_is_refused(pin: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        plan(route("a"), route("off", weight=0.0), pin=pin)
+    assert refused.value.message == f"Pinned provider '{pin}' not found for model 'm'."
+
+
+def test_a_pin_does_not_make_a_blind_route_see() -> None:
+    with pytest.raises(InvalidRequest):
+        plan(route("a"), route("b", input_modalities=SEES), content=IMAGE, pin="a")
+
+
+def test_filters_are_pure() -> None:
+    one, asked = route("a"), chat(IMAGE)
+    for check in FILTERS:
+        assert check(one, asked) == check(one, asked)
+
+
+def test_the_first_attempt_is_drawn_and_later_ones_follow_the_declaration() -> None:
+    free, pinned = plan(route("a"), route("b")), plan(route("a"), pin="a")
+    assert [fixed.order(free, attempt) for attempt in (1, 2, 3)] == ["draw", "declared", "declared"]
+    assert fixed.order(pinned, 1) == "pinned"

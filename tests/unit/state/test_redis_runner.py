@@ -1,0 +1,213 @@
+"""The runner on real servers that forget scripts, forbid, hand over, fill up and are busy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+import redis
+
+from gateway.errors import ScriptBug, StateUnavailable
+from gateway.state.keys import Keys
+from gateway.state.redis import EMBEDDED_URL, connect, make_client
+from tests.redis_servers import OwnServer, RedisServer, private
+from tests.unit.state.caller import PATIENT_S, SCRIPTS, SOON_S, Caller, fails
+
+
+class TestScriptsThatTheServerDoesNotKnow:
+    async def test_are_loaded_on_first_use(self, caller: Caller) -> None:
+        assert await caller.beat() == 1
+
+    async def test_are_loaded_again_after_a_flush(
+        self, caller: Caller, operator: redis.Redis
+    ) -> None:
+        for _ in range(3):
+            operator.script_flush()
+            assert await caller.beat() == 1
+
+    async def test_are_run_though_somebody_keeps_flushing(
+        self, server: RedisServer, caller: Caller
+    ) -> None:
+        ended = asyncio.Event()
+
+        async def flush() -> None:
+            async with make_client(server.url, socket_timeout_s=1) as client:
+                while not ended.is_set():
+                    await client.script_flush()
+
+        flushing = asyncio.create_task(flush())
+        async with asyncio.timeout(SOON_S):
+            for _ in range(20):
+                assert await asyncio.gather(*[caller.beat() for _ in range(5)]) == [1] * 5
+            ended.set()
+            await flushing
+
+
+class TestAUserWithFewRights:
+    @pytest.mark.parametrize("denied", ["-script", "-script|load"])
+    async def test_without_script_falls_back_to_eval_and_asks_no_more(
+        self, redis7: RedisServer, own_server: OwnServer, keys: Keys, denied: str
+    ) -> None:
+        server = own_server()
+        with redis.Redis.from_url(server.url, decode_responses=True) as operator:
+            operator.execute_command(
+                "ACL", "SETUSER", "few", "on", ">pw", "~*", "+@all", "-@admin", "+script", denied
+            )
+            caller = Caller(server.url.replace("unix://", "unix://few:pw@"), keys)
+            for _ in range(3):
+                operator.script_flush()
+                assert await caller.beat() == 1
+            await caller.runner.close()
+
+            stats = operator.info("commandstats")
+        refused = [row["rejected_calls"] for name, row in stats.items() if "script|load" in name]
+        assert sum(refused) == 1
+
+    async def test_without_info_is_taken_for_one_of_redis_7(
+        self, redis7: RedisServer, own_server: OwnServer, keys: Keys
+    ) -> None:
+        server = own_server()
+        with redis.Redis.from_url(server.url) as operator:
+            operator.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~*", "+@all", "-info")
+        caller = Caller(server.url.replace("unix://", "unix://few:pw@"), keys)
+
+        assert await caller.beat() == 1
+        await caller.runner.close()
+
+    async def test_without_its_keys_is_our_own_fault(
+        self, server: RedisServer, operator: redis.Redis, keys: Keys
+    ) -> None:
+        operator.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~other", "+@all")
+        caller = Caller(server.url.replace("unix://", "unix://few:pw@"), keys)
+
+        with pytest.raises(ScriptBug, match="beat_replica"):
+            await caller.beat()
+        assert caller.runner.is_available
+        await caller.runner.close()
+
+
+class TestAServerThatCannotNow:
+    async def test_is_a_replica_until_it_is_promoted(
+        self, caller: Caller, operator: redis.Redis
+    ) -> None:
+        await caller.beat()
+        operator.replicaof("127.0.0.1", 1)
+        await fails(caller)
+
+        operator.replicaof("NO", "ONE")
+
+        assert await caller.beat() == 1
+
+    async def test_is_a_replica_without_its_master(
+        self, caller: Caller, operator: redis.Redis
+    ) -> None:
+        await caller.beat()
+        operator.config_set("replica-serve-stale-data", "no")
+        operator.replicaof("127.0.0.1", 1)
+
+        await fails(caller)
+
+    async def test_has_too_few_replicas(self, caller: Caller, operator: redis.Redis) -> None:
+        operator.config_set("min-replicas-to-write", 1)
+        await fails(caller)
+
+        operator.config_set("min-replicas-to-write", 0)
+
+        assert await caller.beat() == 1
+
+    async def test_has_lost_its_slots(self, redis_binary: Path, keys: Keys) -> None:
+        config = ["bind 127.0.0.1", "cluster-enabled yes"]
+        with private(redis_binary, *config) as server:
+            caller = Caller(server.url, keys)
+            await fails(caller)
+            await caller.runner.close()
+
+    async def test_is_busy_with_a_script(
+        self, server: RedisServer, caller: Caller, operator: redis.Redis
+    ) -> None:
+        # Given somebody's endless script, and a server that says so soon
+        await caller.beat()
+        operator.config_set("lua-time-limit", 5)
+        async with make_client(server.url, socket_timeout_s=SOON_S) as client:
+            endless = asyncio.create_task(client.eval("while true do end", 0))
+            await asyncio.to_thread(wait_until_busy, operator)
+
+            # When, then
+            assert not (await fails(caller)).may_have_happened
+            operator.script_kill()
+            with pytest.raises(redis.ResponseError):
+                await endless
+        assert await caller.beat() == 1
+
+    async def test_opens_the_breaker_after_several_and_is_tried_again(
+        self, caller: Caller, operator: redis.Redis
+    ) -> None:
+        operator.config_set("min-replicas-to-write", 1)
+        for _ in range(5):
+            await fails(caller)
+        assert not caller.runner.is_available
+
+        operator.config_set("min-replicas-to-write", 0)
+        await fails(caller)
+        caller.clock.now += 1.0
+
+        assert await caller.beat() == 1
+        assert caller.runner.is_available
+
+
+class TestAServerOutOfMemory:
+    async def test_admits_nobody_and_still_frees(
+        self, caller: Caller, operator: redis.Redis
+    ) -> None:
+        await caller.admit("r.1")
+        operator.config_set("maxmemory", 1)
+
+        for i in range(8):
+            with pytest.raises(StateUnavailable):
+                await caller.admit(f"new.{i}")
+
+        assert caller.runner.is_available, "or what frees memory would be kept away"
+        assert await caller.reap() == 0
+
+
+def wait_until_busy(operator: redis.Redis) -> None:
+    with contextlib.suppress(redis.ResponseError):
+        while operator.ping():
+            pass
+
+
+async def test_script_that_refuses_its_arguments_is_our_own_fault(caller: Caller) -> None:
+    args: dict[str, str | int] = {
+        "claim": "r.1",
+        "location": "a",
+        "outcome": "unheard-of",
+        "status": 0,
+        "live_replicas": 1,
+        "failure_threshold": 3,
+        "cooldown_ms": 1,
+        "min_availability": "0.7",
+        "ewma_alpha": "0.1",
+    }
+    for _ in range(6):
+        with pytest.raises(ScriptBug, match="settle: BADARG outcome"):
+            await caller.runner.run("settle", caller.keys.model("x"), args)
+
+    assert caller.runner.is_available
+
+
+async def test_embedded_store_runs_the_same_scripts(keys: Keys) -> None:
+    runner = connect(EMBEDDED_URL, SCRIPTS, socket_timeout_s=PATIENT_S)
+
+    reply = await runner.run(
+        "beat_replica", keys.cluster(), {"replica": "r1", "about": "x", "ttl_ms": 6_000}
+    )
+
+    assert reply == ["done", 1]
+    await runner.close()
+
+
+def test_url_of_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="Redis URL"):
+        make_client("http://localhost", socket_timeout_s=1)
