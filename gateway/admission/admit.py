@@ -56,8 +56,8 @@ class Admission:
         given back.
         """
         claim_id = self._claims.next_id()
-        asking = asyncio.ensure_future(
-            self._store.admit(
+        try:
+            reply = await self._store.admit(
                 plan.model.id,
                 claim=claim_id,
                 candidates=[(route.location, route.weight) for route in plan.candidates],
@@ -66,12 +66,12 @@ class Admission:
                 draws=draws(request_id, attempt, len(plan.candidates)) if order == "draw" else (),
                 lease_ms=self._lease_ms,
             )
-        )
-        try:
-            reply = await asyncio.shield(asking)
-        except (asyncio.CancelledError, StateUnavailable):
-            # Granted or not, we do not know: once the call has ended, undo it by its id.
-            self._settlement.undo(plan.model.id, claim_id, asking)
+        except asyncio.CancelledError:
+            self._settlement.undo(plan.model.id, claim_id)
+            raise
+        except StateUnavailable as error:
+            if error.may_have_happened:
+                self._settlement.undo(plan.model.id, claim_id)
             raise
         return self._granted(plan, claim_id, reply)
 

@@ -58,9 +58,12 @@ class Settlement:
         if self._claims.end(claim):
             self._spawn(self._settle_after_grace(claim))
 
-    def undo(self, model_id: str, claim_id: str, asking: asyncio.Future[Any]) -> None:
-        """Give back what an `admit` may have granted to a caller who did not wait for it."""
-        self._spawn(self._undo(model_id, claim_id, asking))
+    def undo(self, model_id: str, claim_id: str) -> None:
+        """Give back what an `admit` may have granted to a caller who did not hear of it.
+
+        The store takes calls in the order they were made, so this comes after that.
+        """
+        self._spawn(self._undo(model_id, claim_id))
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until everything under way has been delivered, or for the timeout."""
@@ -107,11 +110,7 @@ class Settlement:
         await asyncio.sleep(self._abort_grace_s)
         await self._settle_until_heard(claim, Outcome.NEUTRAL, 0)
 
-    async def _undo(self, model_id: str, claim_id: str, asking: asyncio.Future[Any]) -> None:
-        await asyncio.wait({asking})
-        failure = asking.exception()
-        if isinstance(failure, StateUnavailable) and not failure.may_have_happened:
-            return
+    async def _undo(self, model_id: str, claim_id: str) -> None:
         await self._until_heard(
             lambda: self._store.settle(
                 model_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -176,6 +177,7 @@ def _shares(model: Model) -> list[dict[str, str]]:
 def _number(text: str | None, default: float) -> float:
     """A field as a number; what an operator has mistyped counts as unset, as it does in Lua."""
     try:
-        return float(text) if text is not None else default
+        number = float(text) if text is not None else default
     except ValueError:
         return default
+    return number if math.isfinite(number) else default

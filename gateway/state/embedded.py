@@ -5,10 +5,23 @@ Single-process, slow and not durable. Scripts run on it unchanged but for the sh
 
 from __future__ import annotations
 
+from typing import Any
+
 from fakeredis import FakeAsyncRedis
-from redis.asyncio import Redis
+
+from gateway.state.link import Argument
 
 
-def make_embedded() -> Redis:
-    """A client of a fresh store that lives as long as it does."""
-    return FakeAsyncRedis(version=(6, 2), decode_responses=True)
+class EmbeddedLink:
+    """A link (`link.Link`) to a store of its own, which goes with it."""
+
+    def __init__(self) -> None:
+        self._store = FakeAsyncRedis(version=(6, 2), decode_responses=True)
+
+    async def call(self, *command: Argument) -> Any:
+        """Run a command. Nothing is waited for."""
+        return await self._store.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self._store.aclose()

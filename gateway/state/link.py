@@ -14,6 +14,8 @@ out in order. That costs a fraction of a pool that hands a connection to every c
 from __future__ import annotations
 
 import asyncio
+import builtins
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -21,18 +23,13 @@ from typing import Any, Protocol, cast
 import hiredis
 from redis._parsers.base import BaseParser
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import (
-    ConnectionError,
-    InvalidResponse,
-    ReadOnlyError,
-    RedisError,
-    TimeoutError,
-)
+from redis.exceptions import ConnectionError, InvalidResponse, RedisError, TimeoutError
 
 READ_BYTES = 65536
 GIVE_UP_AFTER = 10
 """Timeouts after which a silent connection is taken for dead."""
 _NOTHING = object()
+_INSIDE_SCRIPT = re.compile(r"^Error running script .*: -([A-Z]+) ")
 
 Argument = str | bytes | int | float
 
@@ -112,8 +109,10 @@ class SharedLink:
                 await connection.connect()  # type: ignore[no-untyped-call]
             self._connection = connection
             self._reading = asyncio.ensure_future(self._read(connection))
+        except builtins.TimeoutError as error:
+            raise TimeoutError("connecting took too long") from error
         except OSError as error:
-            raise ConnectionError(f"cannot connect: {error or 'it took too long'}") from error
+            raise ConnectionError(f"cannot connect: {error}") from error
         finally:
             if self._connection is not connection:
                 await connection.disconnect(nowait=True)
@@ -146,7 +145,7 @@ class SharedLink:
                 parser.feed(data)
                 is_replica = False
                 while (reply := parser.gets()) is not _NOTHING:
-                    is_replica |= isinstance(reply, ReadOnlyError)
+                    is_replica |= isinstance(reply, RedisError) and code_of(reply) == "READONLY"
                     self._deliver(reply)
                 if is_replica:  # the primary is elsewhere now: connect anew
                     failure = ConnectionError("connected to a replica")
@@ -208,3 +207,15 @@ class SharedLink:
             if not call.reply.done():
                 call.reply.set_exception(TimeoutError("no answer in time"))
         self._watch_from(now)
+
+
+def code_of(error: RedisError) -> str:
+    """The code of an error reply, such as `OOM`.
+
+    redis-py cuts the codes that it knows off the text; servers before 7 wrap the error of a call
+    inside a script into one of the script's.
+    """
+    text = str(error)
+    if inside := _INSIDE_SCRIPT.match(text):
+        return inside[1]
+    return getattr(error, "status_code", None) or text.partition(" ")[0]

@@ -12,7 +12,7 @@ import redis
 from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from gateway.state.keys import Keys
-from gateway.state.redis import code_of
+from gateway.state.link import code_of
 from tests.lua.happy import HAPPY
 from tests.lua.rig import LEASE_MS, SCRIPTS, Rig
 from tests.redis_servers import RedisServer, ScriptStore, private, script_store

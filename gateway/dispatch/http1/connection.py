@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         """Note that it has room again."""
         self.is_write_paused = False
         if self._exchange is not None:
-            self._exchange.resume_writing()
+            self._exchange.wake()
 
     def _lose(self, error: Exception | None) -> None:
         if self._exchange is not None:

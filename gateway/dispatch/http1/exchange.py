@@ -68,7 +68,6 @@ class Exchange(httpx.AsyncByteStream):
         self._waiter: asyncio.Future[None] | None = None
         self._chunks: deque[bytes] = deque()
         self._held_bytes = 0
-        self._head_bytes = 0
         self._bare_bytes = 0  # received since the last byte of a body
         self._has_head = False
         self._is_complete = False
@@ -163,14 +162,13 @@ class Exchange(httpx.AsyncByteStream):
         if self._parser is None:
             return
         self.is_answered = True
+        self._bare_bytes += len(data)
         held_bytes = self._held_bytes
         fault: str | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             fault = str(error.__context__ or error)
-        except httptools.HttpParserUpgrade:
-            fault = "the peer switched protocols unasked"
         if self._is_complete:
             # A fault after the end of a response is somebody else's response, or garbage.
             is_clean = fault is None and not (
@@ -180,7 +178,6 @@ class Exchange(httpx.AsyncByteStream):
         elif fault is not None:
             self.fail(httpx.RemoteProtocolError(fault))
         elif self._held_bytes == held_bytes:
-            self._bare_bytes += len(data)
             if self._bare_bytes > MAX_HEAD_BYTES:
                 self.fail(httpx.RemoteProtocolError("response head or trailers too large"))
         else:
@@ -189,7 +186,7 @@ class Exchange(httpx.AsyncByteStream):
                 self._is_reading_paused = True
                 assert self._link is not None
                 self._link.pause_reading()
-        self._wake()
+        self.wake()
 
     def lose(self, error: Exception | None) -> None:
         """Take the end of the peer's bytes: regular without an `error`."""
@@ -198,7 +195,7 @@ class Exchange(httpx.AsyncByteStream):
         if error is None and self._has_head and self._ends_with_connection:
             self._is_complete = True
             self._finish(is_reusable=False)
-            self._wake()
+            self.wake()
             return
         self.is_lost = True
         if error is not None:
@@ -216,11 +213,7 @@ class Exchange(httpx.AsyncByteStream):
         self.error = error
         self._parser = None
         link.abort()
-        self._wake()
-
-    def resume_writing(self) -> None:
-        """Note that the peer takes more."""
-        self._wake()
+        self.wake()
 
     def _finish(self, *, is_reusable: bool) -> None:
         """Hand back the connection after a complete response."""
@@ -237,7 +230,8 @@ class Exchange(httpx.AsyncByteStream):
         if self._link is not None:
             self._link.resume_reading()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let the task look what has changed."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -249,14 +243,9 @@ class Exchange(httpx.AsyncByteStream):
             raise httpx.RemoteProtocolError("bytes after the end of the response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header or a trailer is read."""
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise httpx.RemoteProtocolError("response head or trailers too large")
+        """A header is read, or a trailer, which nobody asks for."""
         if not self._has_head:
             self.headers.append((name, value))
-            if len(self.headers) > MAX_HEADERS:
-                raise httpx.RemoteProtocolError("too many response headers")
 
     def on_headers_complete(self) -> None:
         """A head is read, be it an interim one."""
@@ -266,13 +255,12 @@ class Exchange(httpx.AsyncByteStream):
         if self.status < 100:
             raise httpx.RemoteProtocolError("a status that is none")
         if self.status < 200:
-            self._head_bytes += 16  # so that interim heads without headers are bounded, too
-            if self.status == 101 or self._head_bytes > MAX_HEAD_BYTES:
-                raise httpx.RemoteProtocolError("unasked or endless interim responses")
+            if self.status == 101:
+                raise httpx.RemoteProtocolError("the peer switched protocols unasked")
             self.headers.clear()
             return
+        self._check_size()
         self._has_head = True
-        self._head_bytes = 0
         if parser.should_keep_alive():
             self._is_reusable = True
         else:
@@ -281,6 +269,15 @@ class Exchange(httpx.AsyncByteStream):
                 self.http_version = b"HTTP/1.0"
         if self._outgoing.is_head:
             self._is_complete = True
+
+    def _check_size(self) -> None:
+        """Refuse a head that is too large. While it is not whole the bytes received are counted."""
+        if len(self.headers) > MAX_HEADERS:
+            raise httpx.RemoteProtocolError("too many response headers")
+        if self._bare_bytes > MAX_HEAD_BYTES:  # which may be more than the head
+            size = sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > MAX_HEAD_BYTES:
+                raise httpx.RemoteProtocolError("response head too large")
 
     def on_body(self, data: bytes) -> None:
         """Bytes of the body."""

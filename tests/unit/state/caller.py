@@ -9,7 +9,7 @@ import pytest
 from gateway.errors import StateUnavailable
 from gateway.state.breaker import Breaker
 from gateway.state.keys import Keys
-from gateway.state.redis import RedisRunner, make_client
+from gateway.state.redis import RedisRunner, make_link
 from gateway.state.scripts import folder, load_all
 
 SCRIPTS = load_all(folder())
@@ -33,13 +33,10 @@ class Clock:
 class Caller:
     """One replica's runner and the keys of a model."""
 
-    def __init__(
-        self, url: str, keys: Keys, *, connections: int = 8, timeout_s: float = PATIENT_S
-    ) -> None:
+    def __init__(self, url: str, keys: Keys, *, timeout_s: float = PATIENT_S) -> None:
         self.clock = Clock()
         self.breaker = Breaker(self.clock, jitter=lambda low, high: high)
-        self.client = make_client(url, socket_timeout_s=timeout_s, max_connections=connections)
-        self.runner = RedisRunner(self.client, SCRIPTS, self.breaker)
+        self.runner = RedisRunner(make_link(url, timeout_s=timeout_s), SCRIPTS, self.breaker)
         self.keys = keys
 
     async def beat(self) -> int:

@@ -113,24 +113,10 @@ class TestAServerThatHangs:
         assert await hasty.beat() == 1
 
 
-async def test_waiting_for_a_connection_is_no_outage(server: RedisServer, keys: Keys) -> None:
-    caller = Caller(server.url, keys, connections=1, timeout_s=HASTY_S)
-    await caller.beat()
-    taken = await caller.client.connection_pool.get_connection()
-    for _ in range(6):
-        assert (await fails(caller)).may_have_happened is False
-
-    await caller.client.connection_pool.release(taken)
-
-    assert caller.runner.is_available
-    assert await caller.beat() == 1
-    await caller.runner.close()
-
-
 async def test_cancelled_calls_never_leave_their_reply_to_the_next(
     server: RedisServer, keys: Keys
 ) -> None:
-    caller = Caller(server.url, keys, connections=4)
+    caller = Caller(server.url, keys)
     await caller.beat()
     for turn in range(20):
         calls = [

@@ -11,7 +11,7 @@ import redis
 
 from gateway.errors import ScriptBug, StateUnavailable
 from gateway.state.keys import Keys
-from gateway.state.redis import EMBEDDED_URL, connect, make_client
+from gateway.state.redis import EMBEDDED_URL, connect, make_link
 from tests.redis_servers import OwnServer, RedisServer, private
 from tests.unit.state.caller import PATIENT_S, SCRIPTS, SOON_S, Caller, fails
 
@@ -33,9 +33,10 @@ class TestScriptsThatTheServerDoesNotKnow:
         ended = asyncio.Event()
 
         async def flush() -> None:
-            async with make_client(server.url, socket_timeout_s=1) as client:
-                while not ended.is_set():
-                    await client.script_flush()
+            link = make_link(server.url, timeout_s=PATIENT_S)
+            while not ended.is_set():
+                await link.call("SCRIPT", "FLUSH")
+            await link.close()
 
         flushing = asyncio.create_task(flush())
         async with asyncio.timeout(SOON_S):
@@ -130,15 +131,16 @@ class TestAServerThatCannotNow:
         # Given somebody's endless script, and a server that says so soon
         await caller.beat()
         operator.config_set("lua-time-limit", 5)
-        async with make_client(server.url, socket_timeout_s=SOON_S) as client:
-            endless = asyncio.create_task(client.eval("while true do end", 0))
-            await asyncio.to_thread(wait_until_busy, operator)
+        link = make_link(server.url, timeout_s=SOON_S)
+        endless = asyncio.create_task(link.call("EVAL", "while true do end", 0))
+        await asyncio.to_thread(wait_until_busy, operator)
 
-            # When, then
-            assert not (await fails(caller)).may_have_happened
-            operator.script_kill()
-            with pytest.raises(redis.ResponseError):
-                await endless
+        # When, then
+        assert not (await fails(caller)).may_have_happened
+        operator.script_kill()
+        with pytest.raises(redis.ResponseError):
+            await endless
+        await link.close()
         assert await caller.beat() == 1
 
     async def test_opens_the_breaker_after_several_and_is_tried_again(
@@ -210,4 +212,4 @@ async def test_embedded_store_runs_the_same_scripts(keys: Keys) -> None:
 
 def test_url_of_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="Redis URL"):
-        make_client("http://localhost", socket_timeout_s=1)
+        make_link("http://localhost", timeout_s=1)
