@@ -145,6 +145,7 @@ class Pipeline:
                         record.ttft_ms = record.elapsed_ms()
                     held.append(frame.data)
                     if claim.first or (reply.started and not could_fail_over):
+                        exchange.empty_answer = None
                         await reply.write(b"".join(held))
                         held.clear()
             except UpstreamFailure as failure:

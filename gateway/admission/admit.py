@@ -30,7 +30,7 @@ class Refused(Struct, frozen=True):
         )
         return NoHealthyUpstream(
             f"No endpoint of model '{model}' can take the request now ({counts}).",
-            retry_after_s=max(1, -(-self.retry_after_ms // 1000)),
+            retry_after_s=-(-self.retry_after_ms // 1000) or None,
         )
 
 

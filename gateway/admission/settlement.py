@@ -47,6 +47,8 @@ class Settlement:
             await asyncio.shield(self._spawn(self._settle_once(claim, outcome, status)))
         except StateUnavailable:
             self._spawn(self._settle_until_heard(claim, outcome, status))
+        except ScriptBug:
+            return  # has been logged; the request may still be served elsewhere
 
     def settle_later(self, claim: Claim, outcome: Outcome, status: int) -> None:
         """End a claim in the background."""

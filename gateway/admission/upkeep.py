@@ -9,9 +9,9 @@ from typing import Any
 
 from gateway.admission.claims import Claim, Claims, batches
 from gateway.admission.settlement import Settlement
-from gateway.errors import ScriptBug, StateUnavailable
+from gateway.errors import StateUnavailable
 from gateway.state.store import Store
-from gateway.telemetry.logs import event
+from gateway.telemetry.logs import bug, event
 
 
 class Upkeep:
@@ -91,6 +91,6 @@ async def _every(interval_s: float, work: Callable[[], Coroutine[Any, Any, None]
             await work()
         except StateUnavailable:
             pass  # the next round tries again
-        except ScriptBug as bug:
-            event("script_bug", level=logging.ERROR, error=str(bug))
+        except Exception:  # whatever it is, a replica that stops renewing loses its claims
+            bug(loop=work.__name__)
         await asyncio.sleep(interval_s)

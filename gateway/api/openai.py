@@ -15,7 +15,7 @@ from gateway.errors import GatewayError
 from gateway.pipeline import Exchange, Pipeline
 from gateway.protocols.openai_chat import read_request
 from gateway.telemetry import access
-from gateway.telemetry.logs import Thinned, bug
+from gateway.telemetry.logs import Once, bug, event
 
 CLIENT_CLOSED_REQUEST = 499
 """Stands in the log for a client that hung up; nobody receives it."""
@@ -36,7 +36,7 @@ class ChatCompletions:
         self._lifecycle = lifecycle
         self._settings = settings
         self._proxies = Proxies(settings.trusted_proxies)
-        self._thinned = Thinned()
+        self._pins_ignored = Once()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request and write its line in the access log."""
@@ -86,6 +86,7 @@ class ChatCompletions:
         """The route an admin asks for; from others the header is ignored."""
         pin = headers.get("x-route-pin")
         if pin and not caller.is_admin:
-            self._thinned.event("route_pin_ignored", caller=caller.id)
+            if self._pins_ignored.first(caller.id):
+                event("route_pin_ignored", caller=caller.id)
             return None
         return pin or None

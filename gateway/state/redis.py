@@ -7,6 +7,7 @@ surely not been too slow: every script may be repeated under the same id.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from gateway.errors import ScriptBug, StateUnavailable
 from gateway.state.breaker import Breaker
 from gateway.state.link import Argument, Link, SharedLink, code_of
 from gateway.state.scripts import Script, sha1
+from gateway.telemetry.logs import event
 
 _CANNOT_NOW = {
     "BUSY",
@@ -86,7 +88,7 @@ class RedisRunner:
             reply = await self._run_or_reconnect(name, command)
         except RedisError as error:
             raise self._sort(name, error) from error
-        self._breaker.succeeded()
+        self._answered()
         return reply
 
     async def close(self) -> None:
@@ -97,14 +99,26 @@ class RedisRunner:
         """Tell an outage from a fault of our own, and let the breaker know."""
         code = code_of(error)
         if code == "OOM":  # an answer at once, and what frees memory must not be kept away
-            self._breaker.succeeded()
+            self._answered()
             return StateUnavailable()
         lost = isinstance(error, ConnectionError | TimeoutError)
         if lost or code in _CANNOT_NOW:
+            was_available = self.is_available
             self._breaker.failed()
+            if was_available and not self.is_available:
+                event(
+                    "state_unavailable",
+                    level=logging.ERROR,
+                    error=f"{type(error).__name__}: {error}",
+                )
             return StateUnavailable(may_have_happened=lost and code not in _CANNOT_NOW)
-        self._breaker.succeeded()
+        self._answered()
         return ScriptBug(f"{name}: {error}")
+
+    def _answered(self) -> None:
+        if not self.is_available:
+            event("state_recovered")
+        self._breaker.succeeded()
 
     async def _run_or_reconnect(self, name: str, command: tuple[Argument, ...]) -> list[Any]:
         """Repeat a call once on a fresh connection when the old one was dead or to a replica."""

@@ -1,13 +1,11 @@
 """Structured logs: one JSON object per line on stderr.
 
-Events have stable names (`msg`) and flat fields. Repeated warnings of one kind are thinned out.
+Events have stable names (`msg`) and flat fields.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,25 +50,21 @@ def bug(**fields: object) -> None:
     LOGGER.error("unexpected_error", exc_info=True, extra={"fields": fields})
 
 
-class Thinned:
-    """Logs an event at most once per interval and name; the next line says how many were left out.
+class Once:
+    """Tells the first time of each key, so that a line is logged once per caller and not per call.
 
-    Bounded by the number of names, which are constants in the code.
+    Bounded: after `limit` keys it starts over.
     """
 
-    def __init__(
-        self, interval_s: float = 10.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._interval_s = interval_s
-        self._clock = clock
-        self._next_s: dict[str, float] = {}
-        self._left_out: dict[str, int] = {}
+    def __init__(self, limit: int = 10_000) -> None:
+        self._limit = limit
+        self._seen: set[str] = set()
 
-    def event(self, name: str, *, level: int = logging.WARNING, **fields: object) -> None:
-        """Log, or count what was left out."""
-        now = self._clock()
-        if now < self._next_s.get(name, 0.0):
-            self._left_out[name] = self._left_out.get(name, 0) + 1
-            return
-        self._next_s[name] = now + self._interval_s
-        event(name, level=level, left_out=self._left_out.pop(name, 0), **fields)
+    def first(self, key: str) -> bool:
+        """Whether the key has not come before."""
+        if key in self._seen:
+            return False
+        if len(self._seen) >= self._limit:
+            self._seen.clear()
+        self._seen.add(key)
+        return True

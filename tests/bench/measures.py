@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import quantiles
 
 import uvloop
 from msgspec import Struct
 
-from tests.bench import payloads, wrk
-from tests.bench.client import Client
+from tests.bench import wrk
+from tests.bench.client import Client, Failed
 from tests.bench.processes import cpu_s, usage
 from tests.bench.running import Running
 from tests.bench.upstreams import HEADERS, Kind, Upstreams
@@ -26,6 +26,9 @@ PACE_MS = 20
 OPEN_PACE_MS = 5000
 RATE = 300.0
 OPEN_S = 120.0
+BEGIN_S = 10.0
+CALM_BUSY = 0.1
+CALM_S = 30.0
 
 
 class Extent(Struct, frozen=True):
@@ -51,101 +54,127 @@ class Bench(Struct, frozen=True):
     def measure(self, running: Running, kind: Kind) -> Values:
         """Measure all that goes with upstreams of a kind."""
         if kind is Kind.WHOLE:
-            return self._whole(running)
+            idle = {"rss_mb": usage(running.process.pid).rss_kb / 1024}
+            loaded = self.requests(running)
+            return idle | loaded | uvloop.run(self._added(running, loaded["rps"]))
         if kind is Kind.UNPACED:
-            found = self._under_load(running, UNPACED_STREAMS, stream=True)
-            return {
-                "unpaced_per_s": found["per_s"] * payloads.EVENTS,
-                "unpaced_cpu_us": found["cpu_us"] / payloads.EVENTS,
-                "unpaced_busy": found["busy"],
-            }
+            return uvloop.run(self._unpaced(running))
         return uvloop.run(self._paced(running))
 
-    def _whole(self, running: Running) -> Values:
-        found = {"rss_mb": usage(running.process.pid).rss_kb / 1024}
-        loaded = self._under_load(running, CONNECTIONS, stream=False)
-        found |= {"rps": loaded["per_s"], "cpu_us": loaded["cpu_us"], "busy": loaded["busy"]}
-        if "redis_us" in loaded:
-            found["redis_us"] = loaded["redis_us"]
-        # Beyond its capacity a gateway would only show how long its queue has grown.
-        rate = min(RATE, found["rps"] / 2)
-        ours = self._latency(running.url, running.headers, rate)
-        direct = self._latency(self.upstreams.urls[Kind.WHOLE][0], HEADERS, rate)
-        added = {name: ours[name] - direct[name] for name in ours}
-        return found | added | {"latency_rate": rate, "direct_p50_ms": direct["p50_ms"]}
+    def requests(self, running: Running) -> Values:
+        """Have wrk ask without pause.
 
-    def _under_load(self, running: Running, connections: int, *, stream: bool) -> Values:
-        """Count at the upstream, in a window in which neither start nor end of the load falls."""
-        extent = self.extent
-        seconds = extent.warm_s + extent.seconds + 0.5
+        Requests are counted at the upstream, in a window that holds neither the load's start nor
+        its end, so that requests under way do not blur what one costs.
+        """
+        warm_s, seconds = self.extent.warm_s, self.extent.seconds
         with wrk.load(
             running,
             self.folder,
             self.load_cores,
-            stream=stream,
-            connections=connections,
-            seconds=seconds,
+            connections=CONNECTIONS,
+            seconds=warm_s + seconds + 0.5,
         ):
-            time.sleep(extent.warm_s)
-            before = self._look(running)
-            time.sleep(extent.seconds)
-            after = self._look(running)
-        passed = {name: after[name] - before[name] for name in after}
-        if not passed["served"]:
-            return {"per_s": 0.0, "cpu_us": 0.0, "busy": 0.0}
+            time.sleep(warm_s)
+            before = _look(running, served=self.upstreams.served())
+            time.sleep(seconds)
+            after = _look(running, served=self.upstreams.served())
+        spent = _spent(before, after)
         found = {
-            "per_s": passed["served"] / passed["time_s"],
-            "cpu_us": passed["cpu_s"] / passed["served"] * 1e6,
-            "busy": passed["cpu_s"] / passed["time_s"],
-        }
-        if "redis_s" in passed:
-            found["redis_us"] = passed["redis_s"] / passed["served"] * 1e6
-        return found
-
-    def _look(self, running: Running) -> Values:
-        seen = {
-            "time_s": time.perf_counter(),
-            "cpu_s": usage(running.process.pid).cpu_s,
-            "served": float(self.upstreams.served()),
+            "rps": spent["served"] / spent["time_s"],
+            "busy": spent["cpu_s"] / spent["time_s"],
+            "cpu_us": _per(spent["cpu_s"], spent["served"]),
         }
         if running.redis_pid:
-            seen["redis_s"] = cpu_s(running.redis_pid)
-        return seen
+            found["redis_us"] = _per(spent["redis_s"], spent["served"])
+        return found
 
-    def _latency(self, url: str, headers: Mapping[str, str], rate: float) -> Values:
-        with _client(url, headers, stream=False) as client:
-            took = uvloop.run(self._at_rate(client, rate))
-        cuts = quantiles(took, n=100, method="inclusive")
+    async def _added(self, running: Running, rps: float) -> Values:
+        """Latency at a constant rate, over that of the upstreams themselves at the same rate."""
+        # Beyond its capacity a gateway would only show how long its queue has grown.
+        rate = min(RATE, rps / 2)
+        await _calm(running)
+        through = await self._latency(running.url, running.headers, rate)
+        direct = await self._latency(self.upstreams.urls[Kind.WHOLE][0], HEADERS, rate)
+        added = {name: through[name] - direct[name] for name in through}
+        return added | {"rate": rate, "direct_p50_ms": direct["p50_ms"]}
+
+    async def _latency(self, url: str, headers: Mapping[str, str], rate: float) -> Values:
+        async with _client(url, headers, stream=False) as client:
+            await client.at_rate(rate, self.extent.warm_s)
+            took_s = await client.at_rate(rate, self.extent.seconds)
+        cuts = quantiles(took_s, n=100, method="inclusive")
         return {"p50_ms": cuts[49] * 1000, "p99_ms": cuts[98] * 1000}
 
-    async def _at_rate(self, client: Client, rate: float) -> list[float]:
-        await client.at_rate(rate, self.extent.warm_s / 2)
-        return await client.at_rate(rate, self.extent.seconds)
+    async def _unpaced(self, running: Running) -> Values:
+        async with (
+            _client(running.url, running.headers, stream=True) as client,
+            client.repeating(UNPACED_STREAMS),
+        ):
+            spent = await self._watch(running, client)
+        return {
+            "unpaced_per_s": spent["events"] / spent["time_s"],
+            "unpaced_busy": spent["cpu_s"] / spent["time_s"],
+            "unpaced_us": _per(spent["cpu_s"], spent["events"]),
+        }
 
     async def _paced(self, running: Running) -> Values:
         count, pid = self.extent.open_streams, running.process.pid
-        found: Values = {}
         self.upstreams.pace(OPEN_PACE_MS)
-        with _client(running.url, running.headers, stream=True) as client:
+        async with _client(running.url, running.headers, stream=True) as client:
             idle_kb = usage(pid).rss_kb
-            await client.open_streams(count, OPEN_S)
-            found["kb_per_stream"] = (usage(pid).rss_kb - idle_kb) / count
-        await asyncio.sleep(self.extent.warm_s)
+            begun = await client.open_streams(count, OPEN_S)
+            if begun < count:
+                raise Failed(f"{begun} of {count} streams had begun after {OPEN_S:.0f} s")
+            kb_per_stream = (usage(pid).rss_kb - idle_kb) / count
+        await _calm(running)
         self.upstreams.pace(PACE_MS)
-        with _client(running.url, running.headers, stream=True) as client:
-            await client.open_streams(PACED_STREAMS, OPEN_S)
-            await asyncio.sleep(self.extent.warm_s)
-            events, used_s, start_s = client.events(), usage(pid).cpu_s, time.perf_counter()
-            await asyncio.sleep(self.extent.seconds)
-            events, used_s = client.events() - events, usage(pid).cpu_s - used_s
+        async with _client(running.url, running.headers, stream=True) as client:
+            await client.open_streams(PACED_STREAMS, BEGIN_S)  # an overloaded one begins fewer
+            spent = await self._watch(running, client)
             client.check_streams()
-            found["paced_per_s"] = events / (time.perf_counter() - start_s)
-            found["paced_cpu_us"] = used_s / events * 1e6
-        return found
+        return {
+            "kb_per_stream": kb_per_stream,
+            "paced_per_s": spent["events"] / spent["time_s"],
+            "paced_us": _per(spent["cpu_s"], spent["events"]),
+        }
+
+    async def _watch(self, running: Running, client: Client) -> Values:
+        await asyncio.sleep(self.extent.warm_s)
+        before = _look(running, events=client.events())
+        await asyncio.sleep(self.extent.seconds)
+        return _spent(before, _look(running, events=client.events()))
 
 
-@contextmanager
-def _client(url: str, headers: Mapping[str, str], *, stream: bool) -> Iterator[Client]:
+def _look(running: Running, **counts: int) -> Values:
+    seen = {"time_s": time.perf_counter(), "cpu_s": usage(running.process.pid).cpu_s, **counts}
+    if running.redis_pid:
+        seen["redis_s"] = cpu_s(running.redis_pid)
+    return seen
+
+
+def _spent(before: Values, after: Values) -> Values:
+    return {name: after[name] - before[name] for name in after}
+
+
+def _per(seconds: float, count: float) -> float:
+    if count <= 0:
+        raise Failed("it answered nothing while it was watched")
+    return seconds / count * 1e6
+
+
+async def _calm(running: Running) -> None:
+    """Wait until a gateway has done with what was asked of it before."""
+    deadline_s = time.monotonic() + CALM_S
+    busy = 1.0
+    while busy > CALM_BUSY and time.monotonic() < deadline_s:
+        used_s = usage(running.process.pid).cpu_s
+        await asyncio.sleep(0.25)
+        busy = (usage(running.process.pid).cpu_s - used_s) / 0.25
+
+
+@asynccontextmanager
+async def _client(url: str, headers: Mapping[str, str], *, stream: bool) -> AsyncIterator[Client]:
     client = Client(url, headers, stream=stream)
     try:
         yield client

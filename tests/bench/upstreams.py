@@ -83,7 +83,7 @@ class Upstreams(Struct, frozen=True):
         HTTP.post(f"{self.urls[Kind.PACED][0]}/pace?ms={interval_ms}").raise_for_status()
 
     def served(self) -> int:
-        """Requests that the upstreams of whole answers and unpaced streams have had."""
+        """Requests that the upstreams of whole answers have had, with those of unpaced streams."""
         answer = HTTP.get(f"{self.urls[Kind.WHOLE][0]}/served").raise_for_status()
         return int(answer.text.split()[9])
 

@@ -22,7 +22,6 @@ def load(
     folder: Path,
     cores: Collection[int],
     *,
-    stream: bool,
     connections: int,
     seconds: float,
 ) -> Iterator[None]:
@@ -31,7 +30,7 @@ def load(
     Raises `NotUp` at the end when there was no answer, or one that was not good.
     """
     body = folder / "body.json"
-    body.write_bytes(payloads.request(stream=stream))
+    body.write_bytes(payloads.request(stream=False))
     command = [tool("wrk"), "--threads", "1", "--connections", str(connections)]
     command += ["--duration", f"{-int(-seconds // 1)}s", "--timeout", f"{TIMEOUT_S}s"]
     command += ["--script", str(SCRIPT), running.url + payloads.PATH, "--", str(body)]

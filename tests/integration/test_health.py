@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cluster.harness import ADMIN_KEY, body
+from tests.cluster.harness import ADMIN_KEY, body, wait_until
 from tests.integration.conftest import UPSTREAM_KEY, Gateway
 
 PATH = "/v1/chat/completions"
@@ -94,6 +94,7 @@ async def test_what_an_operator_has_mistyped_breaks_neither_the_look_nor_the_rou
     # Then junk counts as unset
     assert found["providers"][f"alone:{at}"]["availability"] == 1.0
     assert answer.status_code == 200
+    wait_until(lambda: not gateway.cluster.claims("alone"), "no claim left", 5)
     gateway.cluster.redis.hdel("gw:{m:alone}:endpoints", *junk)
 
 

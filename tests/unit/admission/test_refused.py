@@ -30,11 +30,13 @@ def test_the_error_names_no_endpoint() -> None:
 
 @pytest.mark.parametrize(
     ("wait_ms", "seconds"),
-    [(0, "1"), (1, "1"), (999, "1"), (1000, "1"), (1001, "2"), (30_000, "30"), (29_001, "30")],
+    [(1, "1"), (999, "1"), (1000, "1"), (1001, "2"), (30_000, "30"), (29_001, "30")],
 )
-def test_retry_after_is_in_whole_seconds_rounded_up_and_at_least_one(
-    wait_ms: int, seconds: str
-) -> None:
+def test_retry_after_is_in_whole_seconds_rounded_up(wait_ms: int, seconds: str) -> None:
     headers = dict(error_headers(Refused({}, wait_ms).error("m")))
     assert headers[b"retry-after"] == seconds.encode()
     assert b"x-should-retry" not in headers
+
+
+def test_where_waiting_cannot_help_there_is_no_retry_after() -> None:
+    assert b"retry-after" not in dict(error_headers(Refused({}, 0).error("m")))

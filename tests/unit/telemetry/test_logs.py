@@ -1,4 +1,4 @@
-"""Log lines are JSON with flat fields, and repeated ones are thinned out."""
+"""Log lines are JSON with flat fields."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ import logging
 
 import pytest
 
-from gateway.telemetry.logs import JsonFormatter, Thinned, bug, event
-
-
-class Clock:
-    """Time that moves when told."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from gateway.telemetry.logs import JsonFormatter, Once, bug, event
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +34,7 @@ def test_a_line_holds_time_level_name_and_fields(caplog: pytest.LogCaptureFixtur
 
 
 def test_lines_of_other_libraries_are_json_too(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("uvicorn.error").warning("started %s", "server")
+    logging.getLogger("some.library").warning("started %s", "server")
     assert formatted(caplog)[0]["msg"] == "started server"
 
 
@@ -57,28 +48,12 @@ def test_a_bug_carries_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     assert "RuntimeError: boom" in str(line["error"])
 
 
-def test_an_event_is_logged_once_per_interval_with_what_was_left_out(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    # Given an event that happens often
-    clock = Clock()
-    thinned = Thinned(interval_s=10, clock=clock)
-    for _ in range(5):
-        thinned.event("noise", n=1)
-    # When the interval is over, to the tick
-    clock.now += 9.99
-    thinned.event("noise")
-    clock.now += 0.01
-    thinned.event("noise")
-    clock.now += 10
-    thinned.event("noise")
-    # Then each line says how many were left out before it
-    assert [line["left_out"] for line in formatted(caplog)] == [0, 5, 0]
-    assert formatted(caplog)[0]["level"] == "warning"
+def test_a_key_comes_for_the_first_time_once() -> None:
+    once = Once()
+    assert [once.first(key) for key in ("a", "b", "a", "b")] == [True, True, False, False]
 
 
-def test_each_name_is_thinned_by_itself(caplog: pytest.LogCaptureFixture) -> None:
-    thinned = Thinned(clock=Clock())
-    for name in ("a", "b", "a"):
-        thinned.event(name)
-    assert [line["msg"] for line in formatted(caplog)] == ["a", "b"]
+def test_memory_of_keys_is_bounded() -> None:
+    once = Once(limit=2)
+    assert [once.first(key) for key in ("a", "b", "c")] == [True] * 3
+    assert once.first("a"), "it started over at the third"

@@ -1,0 +1,164 @@
+"""What the hot scripts cost inside Redis, beside an empty script and a calibration loop.
+
+A server counts the time of all its scripts together (`INFO commandstats`), so its counters are
+reset before each batch of one script. A batch is 50 calls under new claim ids; of 60 batches the
+tenth percentile is taken, and of 5 repeats the median. Compare ratios to the calibration, not µs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from itertools import count
+from statistics import median, quantiles
+from typing import Any
+
+import redis
+from msgspec import Struct
+
+from gateway.admission.draws import draws
+from gateway.core.outcome import Outcome
+from gateway.state.keys import Keys
+from gateway.state.scripts import Script, folder, load_all, sha1
+from gateway.state.server import PrivateRedis, find_server
+from gateway.state.store import AdmitReply, Policy, Store
+from tests.bench.machine import Unfit
+
+MODEL = "bench"
+CALLS = 50
+LEASE_MS = 15_000
+SIZES = (4, 8, 64)
+EMPTY = "#!lua\nreturn 1\n"
+CALIBRATION = """#!lua
+for i = 1, 20 do
+  redis.call('SET', KEYS[1], i)
+  redis.call('GET', KEYS[1])
+end
+"""
+
+
+class Extent(Struct, frozen=True):
+    """How often is measured."""
+
+    batches: int
+    repeats: int
+
+
+FULL = Extent(60, 5)
+QUICK = Extent(20, 2)
+
+
+class Runner:
+    """Runs scripts on a plain client, one after the other."""
+
+    def __init__(self, client: redis.Redis, scripts: Mapping[str, Script]) -> None:
+        self._client = client
+        self._scripts = scripts
+        self._digests = {name: sha1(script.text()) for name, script in scripts.items()}
+        for script in scripts.values():
+            client.script_load(script.text())
+
+    async def run(
+        self, name: str, keys: Mapping[str, str], args: Mapping[str, str | int]
+    ) -> list[Any]:
+        """Run a script by its names."""
+        names, ordered = self._scripts[name].order(keys, args)
+        return self._client.evalsha(self._digests[name], len(names), *names, *map(str, ordered))
+
+
+class Costs:
+    """Times scripts, in µs per call."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._store = Store(Runner(client, load_all(folder())), Keys("bench"), Policy())
+        self._numbers = count(1)
+
+    async def plain(self, text: str) -> float:
+        """A batch of a script that needs no arguments."""
+        digest = self._client.script_load(text)
+
+        async def call(_: int) -> None:
+            self._client.evalsha(digest, 1, "bench:calibration")
+
+        return await self._time(call)
+
+    async def attempts(self, size: int) -> dict[str, float]:
+        """A batch of attempts among so many candidates, each script of theirs timed apart."""
+        candidates = [(f"local-{8000 + number}", 1.0) for number in range(size)]
+        claims = [f"r0.{next(self._numbers)}" for _ in range(CALLS)]
+        replies: list[AdmitReply] = []
+
+        async def admit(number: int) -> None:
+            reply = await self._store.admit(
+                MODEL,
+                claim=claims[number],
+                candidates=candidates,
+                tried=(),
+                order="draw",
+                draws=draws(claims[number], 1, size),
+                lease_ms=LEASE_MS,
+            )
+            if not reply.is_admitted:
+                raise AssertionError(f"refused: {reply}")
+            replies.append(reply)
+
+        async def first_token(number: int) -> None:
+            await self._store.first_token(MODEL, claim=claims[number])
+
+        async def settle(number: int) -> None:
+            await self._store.settle(
+                MODEL,
+                claim=claims[number],
+                location=replies[number].location,
+                outcome=Outcome.SUCCESS,
+                status=200,
+                live_replicas=1,
+            )
+
+        steps = (admit, first_token, settle)
+        return {f"`{step.__name__}`, {size} candidates": await self._time(step) for step in steps}
+
+    async def _time(self, call: Callable[[int], Awaitable[None]]) -> float:
+        self._client.config_resetstat()
+        for number in range(CALLS):
+            await call(number)
+        seen = self._client.info("commandstats")["cmdstat_evalsha"]
+        if seen["calls"] != CALLS:
+            raise AssertionError(f"{seen['calls']} calls were counted instead of {CALLS}")
+        return float(seen["usec"]) / CALLS
+
+
+def measure(extent: Extent, cores: Collection[int]) -> str:
+    """Measure on a private server pinned to `cores`; returns a table in markdown."""
+    binary = find_server()
+    if binary is None:
+        raise Unfit("needs a redis-server")
+    with PrivateRedis(binary) as server:
+        assert server.process is not None
+        os.sched_setaffinity(server.process.pid, cores)
+        with redis.Redis.from_url(server.url, decode_responses=True) as client:
+            found = [asyncio.run(_repeat(Costs(client), extent)) for _ in range(extent.repeats)]
+            version = client.info("server")["redis_version"]
+    costs = {name: median(repeat[name] for repeat in found) for name in found[0]}
+    calibration = costs["calibration: 20 × SET, GET"]
+    lines = [
+        f"| script, inside Redis {version} | µs per call | to calibration |",
+        "|---|---:|---:|",
+    ]
+    lines += [f"| {name} | {us:.1f} | {us / calibration:.2f} |" for name, us in costs.items()]
+    return "\n".join(lines)
+
+
+async def _repeat(costs: Costs, extent: Extent) -> dict[str, float]:
+    """The tenth percentile of all batches; the scripts take turns, so that drift hits all alike."""
+    batches: dict[str, list[float]] = {}
+    for _ in range(extent.batches):
+        found = {"empty script": await costs.plain(EMPTY)}
+        found["calibration: 20 × SET, GET"] = await costs.plain(CALIBRATION)
+        for size in SIZES:
+            found |= await costs.attempts(size)
+        for name, us in found.items():
+            batches.setdefault(name, []).append(us)
+    return {name: quantiles(times, n=10)[0] for name, times in batches.items()}
