@@ -24,7 +24,8 @@ from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Dispatcher
 from gateway.errors import InvalidRequest
 from gateway.resolve import resolve
-from gateway.routing import candidates, failover
+from gateway.routing import failover
+from gateway.routing.candidates import Planner
 from gateway.routing.strategies import fixed
 from gateway.telemetry.access import AttemptRecord, RequestRecord
 from gateway.telemetry.logs import event
@@ -53,6 +54,7 @@ class Pipeline:
         self._config = config
         self._admission = admission
         self._dispatcher = dispatcher
+        self._planner = Planner()
 
     async def chat(self, exchange: Exchange) -> None:
         """Answer a request. Raises `GatewayError` for what the client must be told instead."""
@@ -63,8 +65,8 @@ class Pipeline:
         record.model = model.id
         if model.model_type != "chat":
             raise InvalidRequest(f"Model '{chat.model}' is not a chat model.", param="model")
-        plan = candidates.plan(model, chat, exchange.pin)
-        while plan.candidates:
+        plan = self._planner.plan(model, chat, exchange.pin)
+        while plan.left():
             attempt = len(record.attempts) + 1
             claim = await self._admission.admit(
                 plan,
@@ -129,7 +131,7 @@ class Pipeline:
         could still take over.
         """
         reply, record = exchange.reply, exchange.record
-        could_fail_over = not plan.pinned and len(plan.candidates) > 1
+        could_fail_over = not plan.pinned and len(plan.left()) > 1
         held: list[bytes] = []
         opened = self._dispatcher.open_stream(
             claim.route,

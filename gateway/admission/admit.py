@@ -13,7 +13,6 @@ from gateway.admission.settlement import Settlement
 from gateway.core.outcome import Outcome
 from gateway.core.plan import Plan
 from gateway.errors import NoHealthyUpstream, StateUnavailable
-from gateway.state.keys import encode_id
 from gateway.state.store import AdmitReply, Store
 
 
@@ -56,14 +55,15 @@ class Admission:
         given back.
         """
         claim_id = self._claims.next_id()
+        table = plan.candidates.table
         try:
             reply = await self._store.admit(
                 plan.model.id,
                 claim=claim_id,
-                candidates=[(route.location, route.weight) for route in plan.candidates],
-                tried=(),
+                candidates=table,
+                tried=tuple(plan.struck),
                 order=order,
-                draws=draws(request_id, attempt, len(plan.candidates)) if order == "draw" else (),
+                draws=draws(request_id, attempt, len(table)) if order == "draw" else (),
                 lease_ms=self._lease_ms,
             )
         except asyncio.CancelledError:
@@ -98,9 +98,12 @@ class Admission:
 
     def _granted(self, plan: Plan, claim_id: str, reply: AdmitReply) -> Claim | Refused:
         if not reply.is_admitted:
-            dropped = {location: str(reason) for location, reason in plan.dropped.items()}
-            return Refused(dropped | reply.refused(), reply.retry_after_ms)
-        route = next(r for r in plan.candidates if encode_id(r.location) == reply.location)
-        claim = Claim(id=claim_id, route=route, is_probe=bool(reply.probe), dropped=reply.refused())
+            return Refused({**reply.refused(), **plan.reasons()}, reply.retry_after_ms)
+        claim = Claim(
+            id=claim_id,
+            route=plan.candidates.by_location[reply.location],
+            is_probe=bool(reply.probe),
+            dropped=reply.refused(),
+        )
         self._claims.add(claim)
         return claim

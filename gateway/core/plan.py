@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import Struct, field
 
 from gateway.core.reasons import Reason
 from gateway.core.route import Model, Route
 
 
+class Candidates(Struct, frozen=True):
+    """The routes of a model that requests of one kind may go to. Made once, shared by them all."""
+
+    by_location: Mapping[str, Route]
+    """In declaration order."""
+    table: tuple[tuple[str, float], ...]
+    """Location and weight of each, as `admit` takes them."""
+    dropped: Mapping[str, Reason]
+    """Location to reason, of the model's other routes."""
+
+    @classmethod
+    def of(cls, routes: Sequence[Route], dropped: Mapping[str, Reason]) -> Candidates:
+        """Line the routes up."""
+        table = tuple((route.location, route.weight) for route in routes)
+        return cls({route.location: route for route in routes}, table, dropped)
+
+
 class Plan(Struct, kw_only=True):
-    """Which routes may still serve a request. Shrinks as attempts fail; belongs to one request."""
+    """Which candidates may still serve a request. Shrinks as attempts fail; belongs to one request.
+
+    What has been struck out stays in the table that `admit` gets, beside a list of it.
+    """
 
     model: Model
-    candidates: list[Route]
-    """In declaration order, those not yet tried."""
+    candidates: Candidates
     pinned: bool = False
-    dropped: dict[str, Reason] = field(default_factory=dict)
-    """Location to the reason why it is not among the candidates."""
+    struck: dict[str, Reason] = field(default_factory=dict)
+    """Location to the reason why a candidate will not be tried any more."""
 
-    def drop(self, route: Route, reason: Reason) -> None:
-        """Take a route out, and remember why."""
-        self.candidates = [other for other in self.candidates if other is not route]
-        self.dropped[route.location] = reason
+    def strike(self, route: Route, reason: Reason) -> None:
+        """Take a candidate out, and remember why."""
+        self.struck[route.location] = reason
+
+    def left(self) -> list[Route]:
+        """The candidates that may still be tried, in declaration order."""
+        return [
+            route
+            for location, route in self.candidates.by_location.items()
+            if location not in self.struck
+        ]
+
+    def reasons(self) -> dict[str, str]:
+        """Location to reason, of every route that will not be tried."""
+        return {**self.candidates.dropped, **self.struck}

@@ -33,16 +33,16 @@ def strike(plan: Plan, route: Route, failure: Failure) -> list[Route]:
     Returns the latter: after a refusal for length, a route with a configured window no wider than
     the refusing one's is not worth a try. Unknown windows are.
     """
-    plan.drop(route, Reason.ALREADY_ATTEMPTED)
+    plan.strike(route, Reason.ALREADY_ATTEMPTED)
     if not failure.context_refusal or route.context_length is None:
         return []
     too_narrow = [
         other
-        for other in plan.candidates
+        for other in plan.left()
         if other.context_length is not None and other.context_length <= route.context_length
     ]
     for other in too_narrow:
-        plan.drop(other, Reason.CONTEXT_WINDOW)
+        plan.strike(other, Reason.CONTEXT_WINDOW)
     return too_narrow
 
 

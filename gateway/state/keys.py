@@ -6,6 +6,7 @@ a model, `{cluster}` for what belongs to all. `lua/README.md` says what each hol
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -29,10 +30,15 @@ class Keys(Struct, frozen=True):
 
     def model(self, model_id: str) -> dict[str, str]:
         """All keys of a model, by kind."""
-        tag = f"{self.namespace}:{{m:{encode_id(model_id)}}}"
-        return {kind: f"{tag}:{kind}" for kind in MODEL_KINDS}
+        return _model_keys(self.namespace, model_id)
 
     def cluster(self) -> dict[str, str]:
         """All keys of the cluster itself, by kind."""
         tag = f"{self.namespace}:{{cluster}}"
         return {kind: f"{tag}:{kind}" for kind in CLUSTER_KINDS}
+
+
+@lru_cache(maxsize=4096)
+def _model_keys(namespace: str, model_id: str) -> dict[str, str]:
+    tag = f"{namespace}:{{m:{encode_id(model_id)}}}"
+    return {kind: f"{tag}:{kind}" for kind in MODEL_KINDS}

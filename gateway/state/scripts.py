@@ -53,11 +53,14 @@ class Script(Struct, frozen=True, kw_only=True):
 
         `keys` may hold more than the script takes, `args` must be exact. Raises `ScriptError`.
         """
+        try:
+            if len(args) == len(self.args):
+                return [keys[name] for name in self.keys], [args[name] for name in self.args]
+        except KeyError:
+            pass
         missing = [name for name in self.keys if name not in keys]
-        if missing or args.keys() != set(self.args):
-            wrong = missing + sorted(args.keys() ^ set(self.args))
-            raise ScriptError(f"{self.name}: missing or unknown name: {', '.join(wrong)}")
-        return [keys[name] for name in self.keys], [args[name] for name in self.args]
+        wrong = missing + sorted(args.keys() ^ set(self.args))
+        raise ScriptError(f"{self.name}: missing or unknown name: {', '.join(wrong)}")
 
 
 def folder() -> Path:

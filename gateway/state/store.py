@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.core.outcome import Outcome
 from gateway.state.keys import Keys, encode_id
@@ -41,7 +42,7 @@ class AdmitReply(Struct, frozen=True, array_like=True):
     def refused(self) -> dict[str, str]:
         """Location to reason, of the endpoints that were looked at and struck out."""
         pairs = (word.rpartition("=") for word in self.reasons.split())
-        return {location: reason for location, _, reason in pairs}
+        return {unquote(location): reason for location, _, reason in pairs}
 
 
 class RecordReply(Struct, frozen=True, array_like=True):
@@ -113,14 +114,15 @@ class Store:
     ) -> AdmitReply:
         """Choose among candidates (location, weight > 0) and claim room on the chosen one.
 
-        `order` is `draw`, `declared` or `pinned`; for `draw` one number per candidate is needed.
+        Those `tried` already are struck out. `order` is `draw`, `declared` or `pinned`; for `draw`
+        one number per candidate is needed.
         """
-        return await self._call(
+        reply = await self._call(
             AdmitReply,
             "admit",
             self._keys.model(model_id),
             claim=claim,
-            candidates=" ".join(f"{encode_id(at)} {weight:.17g}" for at, weight in candidates),
+            candidates=_packed(tuple(candidates)),
             tried=" ".join(map(encode_id, tried)),
             order=order,
             draws=" ".join(f"{number:.17g}" for number in draws),
@@ -128,6 +130,7 @@ class Store:
             failure_threshold=self._policy.failure_threshold,
             cooldown_ms=self._policy.cooldown_ms,
         )
+        return structs.replace(reply, location=unquote(reply.location))
 
     async def first_token(self, model_id: str, *, claim: str) -> RecordReply:
         """Record an attempt's first output, its success."""
@@ -220,3 +223,9 @@ class Store:
 
     async def _call(self, shape: type[R], name: str, keys: dict[str, str], **args: str | int) -> R:
         return msgspec.convert(await self._runner.run(name, keys, args), shape)
+
+
+@lru_cache(maxsize=4096)
+def _packed(candidates: tuple[tuple[str, float], ...]) -> str:
+    """The candidate table as `admit` takes it. The same one comes with almost every call."""
+    return " ".join(f"{encode_id(at)} {weight:.17g}" for at, weight in candidates)

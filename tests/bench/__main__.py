@@ -18,7 +18,8 @@ NAMES = {gateway.name.lower(): gateway for gateway in gateways.ALL}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for: 0 when done, 1 when the machine is not fit, 130 when interrupted."""
     args = _parse(arguments)
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    for number in (signal.SIGINT, signal.SIGTERM):  # even where a shell has had them ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         run(args)
     except machine.Unfit as error:
@@ -34,8 +35,8 @@ def run(args: argparse.Namespace) -> None:
     """Measure and print."""
     machine.allow_many_sockets()
     cores, others = machine.divide()
-    os.sched_setaffinity(0, others)
     print(f"{machine.describe()}\n", flush=True)
+    os.sched_setaffinity(0, others)
     if args.scripts:
         print(scripts.measure(scripts.QUICK if args.quick else scripts.FULL, cores))
         return

@@ -20,6 +20,8 @@ from tests.bench.running import Gateway, Running, Setup
 from tests.bench.table import Column
 from tests.bench.upstreams import Kind
 
+ALL = "all"
+
 
 class Comparison(Struct, frozen=True):
     """What all measurements of a run share."""
@@ -33,15 +35,15 @@ class Comparison(Struct, frozen=True):
         for number in range(repeats):
             for kind in Kind:
                 for gateway, column in zip(gateways, columns, strict=True):
-                    if column.trouble:
+                    if column.trouble.keys() & {ALL, kind}:
                         continue
                     _say(f"round {number + 1} of {repeats}: {gateway.name}, {kind}")
                     try:
                         with self.start(gateway, kind) as running:
                             column.add(self.bench.measure(running, kind))
                     except (NotUp, Failed, OSError) as error:
-                        column.trouble = f"{kind}: {error}"
-                        _say(f"{gateway.name}: {column.trouble}")
+                        column.trouble[kind] = str(error)
+                        _say(f"{gateway.name}: {error}")
         return columns
 
     def profile(self, file: Path) -> None:
@@ -82,9 +84,9 @@ def prepare(
 
 def _column(gateway: Gateway) -> Column:
     try:
-        return Column(gateway.name, gateway.version(), gateway.note, {})
+        return Column(gateway.name, gateway.version(), gateway.note, {}, {})
     except Absent as error:
-        return Column(gateway.name, "–", gateway.note, {}, trouble=str(error))
+        return Column(gateway.name, "–", gateway.note, {}, {ALL: str(error)})
 
 
 def _say(line: str) -> None:

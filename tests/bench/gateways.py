@@ -102,13 +102,14 @@ def _installed(peer: peers.Peer) -> str:
 
 
 NGINX = Gateway(
-    "nginx", machine.nginx_version, start_nginx, "a plain proxy, one worker, unbuffered: the floor"
+    "nginx", machine.nginx_version, start_nginx, "a plain proxy, one process, unbuffered: the floor"
 )
 SGLANG_ROUTER = Gateway(
     "sglang-router",
     lambda: _installed(peers.SGLANG_ROUTER),
     start_sglang_router,
-    "round robin, no key, log level warn",
+    "round robin, no key, log level warn. It leaves TCP_NODELAY off, so that a client that delays "
+    "its acknowledgements, as is usual, waits some 40 ms for the end of an unpaced stream",
 )
 LITELLM = Gateway(
     "LiteLLM",

@@ -21,7 +21,9 @@ NOTES = f"""\
   there is no ratio; compare the CPU time instead.
 - Added latency is that through the gateway less that of the upstream alone. A gateway that cannot
   serve {measures.RATE:.0f}/s twice over is asked at half its own rate.
-- Events/s of paced streams below what the upstream sends mean that the gateway cannot follow.\
+- Events/s of paced streams below what the upstream sends mean that the gateway cannot follow.
+- – : does not apply, or failed as told below, or not all streams had begun after
+  {measures.OPEN_S:.0f} s.\
 """
 
 
@@ -44,8 +46,8 @@ class Column(Struct):
     version: str
     note: str
     rounds: dict[str, list[float]]
-    trouble: str = ""
-    """Why something is missing."""
+    trouble: dict[str, str]
+    """What is missing, and why."""
 
     def add(self, values: Values) -> None:
         """Take in what a round has measured."""

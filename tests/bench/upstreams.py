@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +20,7 @@ HTTP = httpx.Client(trust_env=False, timeout=10)
 HEADERS = {"content-type": "application/json"}
 NGINX = """\
 daemon off;
-@USER@
-worker_processes 1;
+master_process off;
 pid @FOLDER@/nginx.pid;
 error_log stderr error;
 worker_rlimit_nofile 16384;
@@ -105,10 +103,9 @@ def fault(url: str, kind: Kind, headers: Mapping[str, str]) -> str:
 
 
 def nginx(folder: Path, http: str, cores: Collection[int], name: str) -> Process:
-    """An nginx with one worker; `http` is the rest of its configuration."""
-    user = "user root;" if os.getuid() == 0 else ""
+    """An nginx in a single process; `http` is the rest of its configuration."""
     conf = folder / f"{name}.conf"
-    conf.write_text(fill(NGINX, {"HTTP": http, "FOLDER": folder, "USER": user}), "utf-8")
+    conf.write_text(fill(NGINX, {"HTTP": http, "FOLDER": folder}), "utf-8")
     command = [tool("nginx"), "-p", str(folder), "-c", str(conf), "-e", "stderr"]
     return Process(command, cores, folder / f"{name}.log")
 

@@ -125,7 +125,10 @@ class Streams:
 
 
 class Load:
-    """Requests without pause, through all clients alike, until stopped."""
+    """Requests without pause, through all clients alike, until stopped.
+
+    One that gets no answer at all counts as one of status 0.
+    """
 
     def __init__(
         self, https: Sequence[httpx.AsyncClient], *, workers_each: int = 4, **fields: Any
@@ -141,7 +144,7 @@ class Load:
     async def reach(self, count: int) -> None:
         """Wait until so many more requests have been answered."""
         goal = len(self.answers) + count
-        await until(lambda: len(self.answers) >= goal or self._broken(), f"{count} more answers")
+        await until(lambda: len(self.answers) >= goal, f"{count} more answers")
 
     async def stop(self) -> list[Answer]:
         """Let the last requests end; returns all answers."""
@@ -149,12 +152,12 @@ class Load:
         await asyncio.gather(*self._workers)
         return self.answers
 
-    def _broken(self) -> bool:
-        return any(worker.done() for worker in self._workers)
-
     async def _work(self, http: httpx.AsyncClient, fields: dict[str, Any]) -> None:
-        while not self._stopping:
-            self.answers.append(await ask(http, **fields))
+        while not self._stopping and not http.is_closed:
+            try:
+                self.answers.append(await ask(http, **fields))
+            except httpx.TransportError as error:
+                self.answers.append(Answer(code=type(error).__name__))
 
 
 async def until(ready: Callable[[], Any], what: str, timeout_s: float = START_S) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from gateway.config.result import Config, KeyRecord
 from gateway.config.schema import Server, Settings
-from gateway.core.plan import Plan
+from gateway.core.plan import Candidates, Plan
+from gateway.core.reasons import Reason
 from gateway.core.request import ChatRequest
 from gateway.core.route import Model, Route
 from gateway.protocols.openai_chat import read_request
@@ -32,9 +33,9 @@ def model(*routes: Route, **values: Any) -> Model:
     return Model(**{"id": "m", "name": "M", "routes": routes or (route(),), **values})
 
 
-def plan(*routes: Route, **values: Any) -> Plan:
+def plan(*routes: Route, dropped: Mapping[str, Reason] | None = None, **values: Any) -> Plan:
     """A plan with these candidates."""
-    return Plan(model=model(*routes), candidates=list(routes), **values)
+    return Plan(model=model(*routes), candidates=Candidates.of(routes, dropped or {}), **values)
 
 
 def chat(content: Any = "hi", **fields: Any) -> ChatRequest:

@@ -43,15 +43,16 @@ class MemoryStore:
         *,
         claim: str,
         candidates: Sequence[tuple[str, float]],
+        tried: Sequence[str],
         order: str,
         **_: Any,
     ) -> AdmitReply:
         """Grant or refuse."""
         await self._begin("admit")
         self.orders.append(order)
-        struck = [at for at, _ in candidates if at in self.closed]
-        reasons = " ".join(f"{at}={self.closed[at]}" for at in struck)
-        free = [at for at, _ in candidates if at not in self.closed]
+        closed = {**self.closed, **dict.fromkeys(tried, "already_attempted")}
+        reasons = " ".join(f"{at}={closed[at]}" for at, _ in candidates if at in closed)
+        free = [at for at, _ in candidates if at not in closed]
         if free:
             self.standing[claim] = free[0]
         await self._hold("admit")

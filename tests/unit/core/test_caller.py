@@ -25,12 +25,12 @@ def test_a_list_of_models_leaves_nothing_else(models: frozenset[str] | None, all
     assert Caller(id="c", role="admin", models=models).may_use(model()) is allowed
 
 
-def test_a_dropped_route_is_no_candidate_any_more_and_its_reason_is_kept() -> None:
+def test_a_struck_route_is_no_candidate_any_more_and_its_reason_is_kept() -> None:
     a, b = route("a"), route("b")
     shrinking = plan(a, b)
-    shrinking.drop(a, Reason.ALREADY_ATTEMPTED)
-    assert shrinking.candidates == [b]
-    assert shrinking.dropped == {"a": "already_attempted"}
+    shrinking.strike(a, Reason.ALREADY_ATTEMPTED)
+    assert shrinking.left() == [b]
+    assert shrinking.reasons() == {"a": "already_attempted"}
     assert shrinking.model.routes == (a, b)
 
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.plan import Plan
 from gateway.core.route import Route
 from gateway.errors import InvalidRequest
-from gateway.routing import candidates
+from gateway.routing.candidates import Planner
 from gateway.routing.filters import FILTERS
 from gateway.routing.strategies import fixed
 from tests.fakes.builders import chat, model, route
@@ -21,24 +21,24 @@ HEARS = frozenset({"text", "image", "audio"})
 
 
 def plan(*routes: Route, content: Any = "hi", pin: str | None = None) -> Plan:
-    return candidates.plan(model(*routes), chat(content), pin)
+    return Planner().plan(model(*routes), chat(content), pin)
 
 
 def locations(result: Plan) -> list[str]:
-    return [one.location for one in result.candidates]
+    return [one.location for one in result.left()]
 
 
 def test_all_routes_in_service_are_candidates_in_declaration_order() -> None:
     result = plan(route("b"), route("a"), route("c"))
     assert locations(result) == ["b", "a", "c"]
     assert not result.pinned
-    assert not result.dropped
+    assert not result.reasons()
 
 
 def test_a_weight_of_zero_takes_a_route_out() -> None:
     result = plan(route("a", weight=0.0), route("b", weight=1e-9))
     assert locations(result) == ["b"]
-    assert result.dropped == {"a": "weight_zero"}
+    assert result.reasons() == {"a": "weight_zero"}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_only_routes_that_take_all_kinds_of_the_input_are_left(
     a, b = route("a"), route("b", input_modalities=SEES)
     result = plan(a, b, route("c", input_modalities=HEARS), content=content)
     assert locations(result) == left
-    assert set(result.dropped.values()) <= {"modality"}
+    assert set(result.reasons().values()) <= {"modality"}
 
 
 def test_when_no_route_takes_the_input_the_kinds_are_named() -> None:
@@ -72,7 +72,7 @@ def test_a_pin_leaves_the_route_it_names(pin: str) -> None:
     result = plan(route("a"), route("b"), route("c"), pin=pin)
     assert locations(result) == ["b"]
     assert result.pinned
-    assert result.dropped == {"a": "not_pinned", "c": "not_pinned"}
+    assert result.reasons() == {"a": "not_pinned", "c": "not_pinned"}
 
 
 def test_a_pin_to_a_provider_leaves_its_first_route_in_service() -> None:

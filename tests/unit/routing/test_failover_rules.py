@@ -42,8 +42,8 @@ def test_a_failed_route_is_not_tried_again_and_the_others_stay() -> None:
     a, b = route("a", context_length=10), route("b", context_length=5)
     tried = plan(a, b)
     assert strike(tried, a, BAD) == []
-    assert tried.candidates == [b]
-    assert tried.dropped == {"a": "already_attempted"}
+    assert tried.left() == [b]
+    assert tried.struck == {"a": "already_attempted"}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_a_refusal_for_length_skips_routes_that_are_known_to_be_no_wider(
     a, b = route("a", context_length=refusing), route("b", context_length=other)
     tried = plan(a, b)
     assert strike(tried, a, TOO_LONG) == ([b] if skipped else [])
-    assert tried.candidates == ([] if skipped else [b])
-    assert tried.dropped.get("b") == ("context_window" if skipped else None)
+    assert tried.left() == ([] if skipped else [b])
+    assert tried.struck.get("b") == ("context_window" if skipped else None)
 
 
 def test_each_refusal_skips_what_it_rules_out() -> None:
@@ -72,4 +72,4 @@ def test_each_refusal_skips_what_it_rules_out() -> None:
     tried = plan(a, b, c)
     assert strike(tried, a, TOO_LONG) == []
     assert strike(tried, b, TOO_LONG) == [c]
-    assert tried.candidates == []
+    assert tried.left() == []
