@@ -29,8 +29,8 @@ class Settlement:
         self._abort_grace_s = abort_grace_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
         self._firsts: dict[str, asyncio.Task[None]] = {}
-        self.live_replicas = 1
-        """How many replicas live, this one included; kept up to date by the heartbeat."""
+        self.live_replicas = 2
+        """How many replicas live, kept up to date by the heartbeat; until that knows, not alone."""
 
     def first_token(self, claim: Claim) -> None:
         """Record a claim's first output in the background."""

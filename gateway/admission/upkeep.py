@@ -37,6 +37,7 @@ class Upkeep:
         self._lease_ms = lease_ms
         self._heartbeat_s = heartbeat_s
         self._replica_ttl_ms = replica_ttl_ms
+        self._live = 1
 
     async def run(self) -> None:
         """Run both loops."""
@@ -59,10 +60,16 @@ class Upkeep:
             await self._store.reap(model_id)
 
     async def beat(self) -> None:
-        """Say that this replica lives, and learn how many do."""
-        self._settlement.live_replicas = await self._store.beat_replica(
+        """Say that this replica lives, and learn how many do.
+
+        Of this beat and the last the larger count stands: when the store was emptied, the others
+        are missing from it until they beat again.
+        """
+        live = await self._store.beat_replica(
             self._claims.replica_id, about=self._about(), ttl_ms=self._replica_ttl_ms
         )
+        self._settlement.live_replicas = max(live, self._live)
+        self._live = live
 
     async def leave(self) -> None:
         """Say that this replica goes."""

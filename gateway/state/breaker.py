@@ -9,7 +9,8 @@ from collections.abc import Callable
 class Breaker:
     """Opens after several failures in a row, then lets one call through at a time to try again.
 
-    One slow answer does not open it. The pause is jittered, so that replicas do
+    In a row means one begun after the other had failed: calls that share one stall fail together
+    and count once, so one slow answer does not open it. The pause is jittered, so that replicas do
     not return together.
     """
 
@@ -26,6 +27,8 @@ class Breaker:
         self._pause_s = pause_s
         self._jitter = jitter
         self._failures = 0
+        self._begun = 0
+        self._begun_at_failure = 0
         self._closed_until_s = 0.0
 
     @property
@@ -33,22 +36,28 @@ class Breaker:
         """Whether the last calls all failed. A trial call may still be allowed."""
         return self._failures >= self._threshold
 
-    def allows(self) -> bool:
-        """Whether a call may go out now. While open, a yes is the one trial of its pause."""
-        if not self.is_open:
-            return True
-        now = self._clock()
-        if now < self._closed_until_s:
-            return False
-        self._pause(now)
-        return True
+    def begin(self) -> int | None:
+        """Begin a call: its number, from 1, or `None` when it may not go out now.
+
+        While open, one call per pause may, as the trial.
+        """
+        if self.is_open:
+            now = self._clock()
+            if now < self._closed_until_s:
+                return None
+            self._pause(now)
+        self._begun += 1
+        return self._begun
 
     def succeeded(self) -> None:
         """Note that Redis answered, whatever it said."""
         self._failures = 0
 
-    def failed(self) -> None:
-        """Note that Redis did not answer, or could not do its work."""
+    def failed(self, number: int) -> None:
+        """Note that Redis did not answer that call, or could not do its work."""
+        if number <= self._begun_at_failure:
+            return  # it was under way at the failure that has been counted
+        self._begun_at_failure = self._begun
         self._failures += 1
         if self.is_open:
             self._pause(self._clock())

@@ -28,6 +28,8 @@ from redis.exceptions import ConnectionError, InvalidResponse, RedisError, Timeo
 READ_BYTES = 65536
 GIVE_UP_AFTER = 10
 """Timeouts after which a silent connection is taken for dead."""
+TURNS = 3
+"""Turns of the event loop from readable bytes to a reply, at the most."""
 _NOTHING = object()
 _INSIDE_SCRIPT = re.compile(r"^Error running script .*: -([A-Z]+) ")
 
@@ -185,19 +187,24 @@ class SharedLink:
                 call.reply.set_exception(failure)
 
     def _watch_from(self, now_s: float) -> None:
-        due_s = now_s + self._timeout_s / 4
-        self._watch = asyncio.get_running_loop().call_at(due_s, self._look, due_s)
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_at(now_s + self._timeout_s / 4, self._look, TURNS)
 
-    def _look(self, due_s: float) -> None:
-        """Fail the calls that are overdue."""
+    def _look(self, turns: int) -> None:
+        """Fail the calls that are overdue.
+
+        When this process was the busy one, their replies lie unread: a few turns of the loop come
+        first, in which those are read.
+        """
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._watch = None
         if not self._calls:
             return
-        if now - due_s > self._timeout_s / 4:
-            # This process was busy, not Redis: first read what may have come meanwhile.
-            self._watch_from(now)
+        if self._calls[0].due_s > now:
+            return self._watch_from(now)
+        if turns:
+            self._watch = loop.call_later(0, self._look, turns - 1)
             return
         if now - self._calls[0].due_s > GIVE_UP_AFTER * self._timeout_s:
             return self._lose(ConnectionError("the server has stopped answering"))

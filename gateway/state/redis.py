@@ -81,13 +81,14 @@ class RedisRunner:
     ) -> list[Any]:
         """Run a script. Raises `StateUnavailable` or `ScriptBug`."""
         ordered_keys, ordered_args = self._scripts[name].order(keys, args)
-        if not self._breaker.allows():
+        number = self._breaker.begin()
+        if number is None:
             raise StateUnavailable
         command = (len(ordered_keys), *ordered_keys, *ordered_args)
         try:
             reply = await self._run_or_reconnect(name, command)
         except RedisError as error:
-            raise self._sort(name, error) from error
+            raise self._sort(name, number, error) from error
         self._answered()
         return reply
 
@@ -95,7 +96,7 @@ class RedisRunner:
         """Close the connection."""
         await self._link.close()
 
-    def _sort(self, name: str, error: RedisError) -> StateUnavailable | ScriptBug:
+    def _sort(self, name: str, number: int, error: RedisError) -> StateUnavailable | ScriptBug:
         """Tell an outage from a fault of our own, and let the breaker know."""
         code = code_of(error)
         if code == "OOM":  # an answer at once, and what frees memory must not be kept away
@@ -104,7 +105,7 @@ class RedisRunner:
         lost = isinstance(error, ConnectionError | TimeoutError)
         if lost or code in _CANNOT_NOW:
             was_available = self.is_available
-            self._breaker.failed()
+            self._breaker.failed(number)
             if was_available and not self.is_available:
                 event(
                     "state_unavailable",

@@ -20,7 +20,7 @@ from msgspec import Struct
 from gateway.admission.draws import draws
 from gateway.core.outcome import Outcome
 from gateway.state.keys import Keys
-from gateway.state.scripts import Script, folder, load_all, sha1
+from gateway.state.scripts import Script, folder, load_all
 from gateway.state.server import PrivateRedis, find_server
 from gateway.state.store import AdmitReply, Policy, Store
 from tests.bench.machine import Unfit
@@ -29,8 +29,8 @@ MODEL = "bench"
 CALLS = 50
 LEASE_MS = 15_000
 SIZES = (4, 8, 64)
-EMPTY = "#!lua\nreturn 1\n"
-CALIBRATION = """#!lua
+EMPTY = "return 1"
+CALIBRATION = """\
 for i = 1, 20 do
   redis.call('SET', KEYS[1], i)
   redis.call('GET', KEYS[1])
@@ -55,9 +55,11 @@ class Runner:
     def __init__(self, client: redis.Redis, scripts: Mapping[str, Script]) -> None:
         self._client = client
         self._scripts = scripts
-        self._digests = {name: sha1(script.text()) for name, script in scripts.items()}
-        for script in scripts.values():
-            client.script_load(script.text())
+        takes_shebang = int(client.info("server")["redis_version"].partition(".")[0]) >= 7
+        self._digests = {
+            name: client.script_load(script.text(shebang=takes_shebang))
+            for name, script in scripts.items()
+        }
 
     async def run(
         self, name: str, keys: Mapping[str, str], args: Mapping[str, str | int]
