@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from gateway import __version__
 from gateway.admission.admit import Admission
@@ -18,6 +19,7 @@ from gateway.admission.claims import Claims, new_replica_id
 from gateway.admission.settlement import Settlement
 from gateway.admission.upkeep import Upkeep
 from gateway.api.errors import LastResort, on_gateway_error, on_http_exception
+from gateway.api.front import FrontDoor
 from gateway.api.health import Health
 from gateway.api.lifecycle import Lifecycle
 from gateway.api.models import Models
@@ -34,6 +36,8 @@ from gateway.state.redis import RedisRunner, connect
 from gateway.state.scripts import folder, load_all
 from gateway.state.store import Policy, Store
 from gateway.telemetry.logs import event
+
+CHAT = "/v1/chat/completions"
 
 
 class Replica:
@@ -74,7 +78,7 @@ class Replica:
         pipeline = Pipeline(config, admission, Dispatcher(self._transport))
         self.app = self._web(Authenticator(config), pipeline)
 
-    def _web(self, authenticator: Authenticator, pipeline: Pipeline) -> Starlette:
+    def _web(self, authenticator: Authenticator, pipeline: Pipeline) -> ASGIApp:
         config = self.config
         models = Models(config, authenticator)
         health = Health(
@@ -84,10 +88,10 @@ class Replica:
             self.lifecycle,
             state_is_available=lambda: self._runner.is_available,
         )
-        chat = ChatCompletions(pipeline, authenticator, self.lifecycle, config.settings.server)
+        chat = ChatCompletions(pipeline, authenticator, self.lifecycle, config.settings)
         app = Starlette(
             routes=[
-                Route("/v1/chat/completions", chat, methods=["POST"]),
+                Route(CHAT, chat, methods=["POST"]),
                 Route("/v1/models", models.all),
                 Route("/v1/models/{model_id:path}", models.one),
                 Route("/livez", health.live),
@@ -108,7 +112,7 @@ class Replica:
         )
         # A redirect would name whatever host the caller claims to have asked.
         app.router.redirect_slashes = False
-        return app
+        return FrontDoor({CHAT: chat}, app)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:

@@ -9,7 +9,7 @@ from gateway.api.request import ClientGone, headers_of, peer_of, read_body, requ
 from gateway.api.responses import HttpReply
 from gateway.auth.addresses import Proxies
 from gateway.auth.keys import Authenticator
-from gateway.config.schema import Server
+from gateway.config.schema import Settings
 from gateway.core.caller import Caller
 from gateway.errors import GatewayError
 from gateway.pipeline import Exchange, Pipeline
@@ -29,13 +29,14 @@ class ChatCompletions:
         pipeline: Pipeline,
         authenticator: Authenticator,
         lifecycle: Lifecycle,
-        settings: Server,
+        settings: Settings,
     ) -> None:
         self._pipeline = pipeline
         self._authenticator = authenticator
         self._lifecycle = lifecycle
-        self._settings = settings
-        self._proxies = Proxies(settings.trusted_proxies)
+        self._settings = settings.server
+        self._stall_s = settings.timeouts.idle
+        self._proxies = Proxies(settings.server.trusted_proxies)
         self._pins_ignored = Once()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,8 +79,9 @@ class ChatCompletions:
             access.write(record)
 
     async def _serve(self, exchange: Exchange, reply: HttpReply) -> None:
-        interval_s = self._settings.sse_keepalive_s if exchange.chat.stream else 0
-        async with reply.kept_alive(interval_s):
+        if not exchange.chat.stream:
+            return await self._pipeline.chat(exchange)
+        async with reply.kept_alive(self._settings.sse_keepalive_s, self._stall_s):
             await self._pipeline.chat(exchange)
 
     def _pin(self, headers: dict[str, str], caller: Caller) -> str | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 from starlette.types import Send
 
+from gateway.api.request import ClientGone
 from gateway.errors import GatewayError
 from gateway.state.keys import encode_id
 from gateway.telemetry.access import RequestRecord
@@ -16,6 +18,8 @@ from gateway.telemetry.access import RequestRecord
 Headers = list[tuple[bytes, bytes]]
 
 KEEP_ALIVE = b": keep-alive\n\n"
+LOOK_S = 5.0
+"""How often to look for a stalled client where no comments are sent."""
 JSON_TYPE = (b"content-type", b"application/json")
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -32,7 +36,9 @@ class HttpReply:
         self._record = record
         self._endpoint_header = endpoint_header
         self._lock = asyncio.Lock()
-        self._written = asyncio.Event()
+        self._active_s = 0.0
+        """When the last write began, in the loop's time."""
+        self._is_stalled = False
         self.started = False
         self.finished = False
 
@@ -45,7 +51,7 @@ class HttpReply:
         async with self._lock:
             await self._open_stream()
             if data:
-                self._written.set()
+                self._active_s = asyncio.get_running_loop().time()
                 self._record.bytes_out += len(data)
                 await self._body(data, more=True)
 
@@ -68,30 +74,47 @@ class HttpReply:
         await self.finish()
 
     @contextlib.asynccontextmanager
-    async def kept_alive(self, interval_s: float) -> AsyncIterator[None]:
+    async def kept_alive(self, interval_s: float, stall_s: float | None) -> AsyncIterator[None]:
         """Send a comment whenever nothing has been sent for the interval; 0 is never.
 
-        The first one commits status 200.
+        The first one commits status 200. A client that takes nothing for `stall_s` raises
+        `ClientGone` in the body of this context; `None` waits for it without end.
         """
-        if interval_s <= 0:
-            yield
-            return
-        keeper = asyncio.create_task(self._keep_alive(interval_s))
+        owner = asyncio.current_task()
+        assert owner is not None
+        keeper = asyncio.create_task(self._keep_alive(interval_s, stall_s, owner))
         try:
             yield
+        except asyncio.CancelledError:
+            if not self._is_stalled:
+                raise
+            owner.uncancel()
+            raise ClientGone from None
         finally:
             keeper.cancel()
             await asyncio.wait({keeper})
 
-    async def _keep_alive(self, interval_s: float) -> None:
-        while not self.finished:
-            self._written.clear()
-            try:
-                # Not wait_for: before Python 3.12 that may swallow the cancellation.
-                async with asyncio.timeout(interval_s):
-                    await self._written.wait()
-            except TimeoutError:
-                await self.write(KEEP_ALIVE)
+    async def _keep_alive(
+        self, interval_s: float, stall_s: float | None, owner: asyncio.Task[Any]
+    ) -> None:
+        """Look in from time to time, so that a frame costs no more than a note of its time."""
+        loop = asyncio.get_running_loop()
+        self._active_s = loop.time()
+        pause_s = interval_s or LOOK_S
+        try:
+            while not self.finished:
+                idle_s = loop.time() - self._active_s
+                if self._lock.locked():
+                    if stall_s is not None and idle_s >= stall_s:
+                        raise TimeoutError
+                elif interval_s and idle_s >= interval_s:
+                    async with asyncio.timeout(stall_s):
+                        await self.write(KEEP_ALIVE)
+                    idle_s = 0.0
+                await asyncio.sleep(pause_s - idle_s if idle_s < pause_s else pause_s)
+        except TimeoutError:
+            self._is_stalled = True
+            owner.cancel()
 
     async def _whole(self, status: int, headers: Headers, body: bytes) -> None:
         self.started = self.finished = True

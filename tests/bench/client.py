@@ -71,7 +71,7 @@ class Client:
 
     def __init__(self, url: str, headers: Mapping[str, str], *, stream: bool) -> None:
         where = urlsplit(url)
-        self._address = where.hostname, where.port
+        self._host, self._port = where.hostname or "", where.port or 80
         body = payloads.request(stream=stream)
         lines = {"host": where.netloc, **headers, "content-length": str(len(body))}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -154,6 +154,6 @@ class Client:
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(Connection, *self._address)
+        _, connection = await loop.create_connection(Connection, self._host, self._port)
         self._connections.append(connection)
         return connection

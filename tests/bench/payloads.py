@@ -81,8 +81,8 @@ def stream() -> bytes:
 def is_completion(answer: bytes) -> bool:
     """Whether it is the completion, whatever a gateway has added to it."""
     try:
-        read = json.loads(answer)
-        return read["choices"][0]["message"]["content"].startswith("A gateway takes")
+        content = json.loads(answer)["choices"][0]["message"]["content"]
+        return str(content).startswith("A gateway takes")
     except (ValueError, KeyError, IndexError, TypeError):
         return False
 

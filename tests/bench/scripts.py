@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import count
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, cast
 
 import redis
 from msgspec import Struct
@@ -66,7 +66,8 @@ class Runner:
     ) -> list[Any]:
         """Run a script by its names."""
         names, ordered = self._scripts[name].order(keys, args)
-        return self._client.evalsha(self._digests[name], len(names), *names, *map(str, ordered))
+        reply = self._client.evalsha(self._digests[name], len(names), *names, *map(str, ordered))
+        return cast(list[Any], reply)
 
 
 class Costs:

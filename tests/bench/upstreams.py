@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -94,7 +95,7 @@ def fault(url: str, kind: Kind, headers: Mapping[str, str]) -> str:
     with call as answer:
         for data in answer.iter_raw():
             content += data
-            if kind is Kind.PACED and payloads.has_begun(content):
+            if kind is Kind.PACED and payloads.has_begun(bytes(content)):
                 return ""
     good = payloads.is_completion if kind is Kind.WHOLE else payloads.is_stream
     if answer.status_code == 200 and good(bytes(content)):
@@ -125,7 +126,7 @@ def serve(folder: Path, cores: Collection[int]) -> Iterator[Upstreams]:
     ):
         for kind, (url, _) in upstreams.urls.items():
             process = paced if kind is Kind.PACED else files
-            wait_up(process, lambda u=url, k=kind: fault(u, k, HEADERS), START_S)
+            wait_up(process, partial(fault, url, kind, HEADERS), START_S)
         yield upstreams
 
 

@@ -60,7 +60,10 @@ class Rig:
         self.lifecycle = Lifecycle()
         self.pipeline = Pipeline(self.config, self.admission, Dispatcher(upstreams))
         self.app = ChatCompletions(
-            self.pipeline, Authenticator(self.config), self.lifecycle, self.config.settings.server
+            self.pipeline,
+            Authenticator(self.config),
+            self.lifecycle,
+            self.config.settings,
         )
 
     def call(self, *, headers: dict[str, str] | None = None, **fields: Any) -> Call:

@@ -142,12 +142,20 @@ class Peer:
                 await self.script(Conversation(self, self.connections, reader, writer))
         finally:
             writer.close()
-            with contextlib.suppress(*_GONE):
-                async with asyncio.timeout(0.5):  # a client that does not read has lost the rest
-                    await writer.wait_closed()
-            writer.transport.abort()
+            await _flushed(writer)
             self.open -= 1
             self._tasks.discard(task)
+
+
+async def _flushed(writer: asyncio.StreamWriter) -> None:
+    """Wait until a closing connection is closed. A client that does not read loses the rest."""
+    try:
+        async with asyncio.timeout(0.5):
+            await writer.wait_closed()
+    except TimeoutError:
+        writer.transport.abort()
+    except _GONE:
+        return
 
 
 def answers(*parts: bytes) -> Script:

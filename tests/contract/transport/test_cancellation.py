@@ -160,8 +160,8 @@ async def test_the_peer_sees_the_end_of_a_request_that_is_given_up(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await anext(body)
-    await response.aclose()
     await eventually(lambda: peer.open == 0, "the peer did not see it")
+    await response.aclose()
 
 
 async def test_a_handshake_may_be_cancelled(

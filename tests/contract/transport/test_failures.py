@@ -135,6 +135,29 @@ async def test_a_reset_is_an_error_before_and_in_a_response(
     await response.aclose()
 
 
+async def test_a_reset_is_no_end_of_a_body_without_a_length(
+    transport: httpx.AsyncBaseTransport, start: Start
+) -> None:
+    seen = asyncio.Event()
+
+    async def script(c: Conversation) -> None:
+        await c.request()
+        await c.send(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        await seen.wait()
+        c.reset()
+
+    peer = await start(script)
+    response = await transport.handle_async_request(make_request(peer.url))
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    body = aiter(response.stream)
+    assert await anext(body) == b"hello"
+    seen.set()
+
+    with pytest.raises(BROKEN):
+        await anext(body)
+    await response.aclose()
+
+
 async def test_many_headers_are_too_many(transport: httpx.AsyncBaseTransport, start: Start) -> None:
     peer = await start(answers(with_length(b"ok", *[b"x%d: 1" % i for i in range(300)])))
 
@@ -238,7 +261,12 @@ async def test_bytes_after_a_response_are_nobodys_answer(
     async def script(c: Conversation) -> None:
         if c.number == 1:
             await c.request()
-            await c.send(*([OK + more] if is_together else [OK, more]))
+            if is_together:
+                await c.send(OK + more)
+            else:
+                await c.send(OK)
+                await asyncio.sleep(0.02)
+                await c.send(more)
             await c.wait_for_close()
         await answers(with_length(b"second"))(c)
 
@@ -264,8 +292,7 @@ async def test_an_answer_that_comes_early_is_read_and_the_connection_closed(
     async def script(c: Conversation) -> None:
         await c.head()
         await c.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 5\r\n\r\nlarge")
-        await asyncio.sleep(0.1)  # what a peer should do, so that its answer can be read
-        c.writer.close()
+        await c.wait_for_close()  # what a peer should do, so that its answer can be read
 
     async def parts() -> AsyncIterator[bytes]:
         while True:

@@ -37,6 +37,7 @@ class NoSocket(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_aborted = False
+        self.is_paused = False
 
     def write(self, data: Any) -> None:
         pass
@@ -48,10 +49,10 @@ class NoSocket(asyncio.Transport):
         return 0
 
     def pause_reading(self) -> None:
-        pass
+        self.is_paused = True
 
     def resume_reading(self) -> None:
-        pass
+        self.is_paused = False
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -221,6 +222,35 @@ def test_any_bytes_are_a_response_or_an_error(
 
     assert result.is_closed
     assert result.error is None or isinstance(result.error, httpx.TransportError)
+
+
+async def test_a_head_in_one_read_is_bounded_too() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: " + b"a" * 70_000 + b"\r\n\r\n"
+
+    result = await receive("POST", [head + b"ok"], ends=False)
+
+    assert isinstance(result.error, httpx.RemoteProtocolError)
+    assert result.is_closed
+
+
+async def test_a_response_that_came_in_large_reads_leaves_its_connection_reading() -> None:
+    """Some transports hand on what they had received before they were paused."""
+    socket = NoSocket()
+    connection = Connection(Owner())
+    connection.connection_made(socket)
+    exchange = Exchange(connection, encode(httpx.Request("GET", "http://h/")), None)
+    connection.begin(exchange)
+    sending = asyncio.create_task(exchange.send(None))
+    await asyncio.sleep(0)
+
+    connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 400000\r\n\r\n")
+    connection.data_received(bytes(300_000))
+    assert socket.is_paused
+    connection.data_received(bytes(100_000))
+
+    await sending
+    assert not socket.is_paused
+    assert sum([len(chunk) async for chunk in exchange]) == 400_000
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from gateway.api import responses
+from gateway.api.request import ClientGone
 from gateway.api.responses import KEEP_ALIVE, HttpReply
 from gateway.errors import InvalidRequest
 from gateway.telemetry.access import AttemptRecord, RequestRecord
@@ -116,7 +118,7 @@ async def test_a_failure_after_the_end_sends_nothing(end: str) -> None:
 
 async def test_silence_is_filled_with_comments_again_and_again() -> None:
     wire = Wire()
-    async with wire.reply.kept_alive(TICK_S), asyncio.timeout(5):
+    async with wire.reply.kept_alive(TICK_S, None), asyncio.timeout(5):
         await wire.until(lambda: wire.body.count(KEEP_ALIVE) >= 3)
     assert wire.messages[0]["status"] == 200
     sent = len(wire.messages)
@@ -126,7 +128,7 @@ async def test_silence_is_filled_with_comments_again_and_again() -> None:
 
 async def test_writing_puts_the_next_comment_off() -> None:
     wire = Wire()
-    async with wire.reply.kept_alive(0.2):
+    async with wire.reply.kept_alive(0.2, None):
         for _ in range(30):
             await wire.reply.write(b"x")
             await asyncio.sleep(0.01)
@@ -135,7 +137,7 @@ async def test_writing_puts_the_next_comment_off() -> None:
 
 async def test_without_an_interval_there_are_none() -> None:
     wire = Wire()
-    async with wire.reply.kept_alive(0):
+    async with wire.reply.kept_alive(0, None):
         await asyncio.sleep(0.01)
     assert not wire.messages
 
@@ -145,7 +147,7 @@ async def test_leaving_ends_the_comments_at_once_even_right_after_a_write(ticks:
     # Given a keeper that is woken by a write in the tick in which it is cancelled
     wire = Wire()
     async with asyncio.timeout(5):
-        async with wire.reply.kept_alive(60):
+        async with wire.reply.kept_alive(60, None):
             for _ in range(ticks):
                 await asyncio.sleep(0)
             await wire.reply.write(b"x")
@@ -159,7 +161,7 @@ async def test_a_comment_never_lands_inside_a_slow_write() -> None:
     wire = Wire()
     await wire.reply.write(b"begin ")
     wire.open.clear()
-    async with wire.reply.kept_alive(TICK_S):
+    async with wire.reply.kept_alive(TICK_S, None):
         writing = asyncio.ensure_future(wire.reply.write(b"data: x\n\n"))
         await asyncio.sleep(3 * TICK_S)
         wire.open.set()
@@ -169,3 +171,34 @@ async def test_a_comment_never_lands_inside_a_slow_write() -> None:
     assert wire.body.startswith(b"begin data: x\n\n")
     ends: list[Any] = [m for m in wire.messages if m.get("more_body") is False]
     assert ends == wire.messages[-1:]
+
+
+@pytest.mark.parametrize("interval_s", [0.0, TICK_S], ids=["no comments", "comments"])
+async def test_a_client_that_takes_nothing_for_too_long_is_gone(
+    interval_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a client that has stopped reading
+    monkeypatch.setattr(responses, "LOOK_S", TICK_S)
+    wire = Wire()
+    wire.open.clear()
+    async with asyncio.timeout(5):
+        # Then whoever writes to it is told
+        with pytest.raises(ClientGone):
+            async with wire.reply.kept_alive(interval_s, 3 * TICK_S):
+                await wire.reply.write(b"data: x\n\n")
+
+
+async def test_a_client_that_takes_no_comments_is_gone_too() -> None:
+    wire = Wire()
+    wire.open.clear()
+    async with asyncio.timeout(5):
+        with pytest.raises(ClientGone):
+            async with wire.reply.kept_alive(TICK_S, 3 * TICK_S):
+                await asyncio.sleep(60)
+
+
+async def test_silence_of_the_upstream_is_not_the_clients() -> None:
+    wire = Wire()
+    async with wire.reply.kept_alive(TICK_S, 2 * TICK_S):
+        await asyncio.sleep(8 * TICK_S)
+    assert wire.body.count(KEEP_ALIVE) >= 2
