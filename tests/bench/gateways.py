@@ -43,8 +43,8 @@ LITELLM_ENV = {
     "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
     "LITELLM_LOCAL_BLOG_POSTS": "True",
     "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
-    "AIOHTTP_CONNECTOR_LIMIT": "0",
-    "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "0",
+    "AIOHTTP_CONNECTOR_LIMIT": "4096",
+    "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "4096",
 }
 """No lists from the internet; as many connections to upstreams as there are streams."""
 

@@ -22,7 +22,7 @@ NOTES = f"""\
 - Added latency is that through the gateway less that of the upstream alone. A gateway that cannot
   serve {measures.RATE:.0f}/s twice over is asked at half its own rate.
 - Events/s of paced streams below what the upstream sends mean that the gateway cannot follow.
-- – : does not apply, failed as told below, or had not begun all streams in {measures.OPEN_S:.0f} s.\
+- – : does not apply, failed as told below, or not all streams began in {measures.OPEN_S:.0f} s.\
 """
 
 

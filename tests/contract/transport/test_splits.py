@@ -6,8 +6,10 @@ Over a connection of ours without a socket, so that the cuts are exactly those o
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
-from collections.abc import Iterable
+import weakref
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, NamedTuple
 
 import httpx
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from gateway.dispatch.http1.connection import Connection
 from gateway.dispatch.http1.exchange import Exchange
 from gateway.dispatch.http1.request import encode
-from tests.contract.transport.peers import http_chunk
+from tests.contract.transport.peers import OK, http_chunk
 
 
 class Wire(NamedTuple):
@@ -38,6 +40,7 @@ class NoSocket(asyncio.Transport):
         super().__init__()
         self.is_aborted = False
         self.is_paused = False
+        self.unsent_bytes = 0
 
     def write(self, data: Any) -> None:
         pass
@@ -46,7 +49,7 @@ class NoSocket(asyncio.Transport):
         pass
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unsent_bytes
 
     def pause_reading(self) -> None:
         self.is_paused = True
@@ -251,6 +254,44 @@ async def test_a_response_that_came_in_large_reads_leaves_its_connection_reading
     await sending
     assert not socket.is_paused
     assert sum([len(chunk) async for chunk in exchange]) == 400_000
+
+
+async def one_answer(content: Any, unsent_bytes: int) -> tuple[NoSocket, Owner]:
+    """What becomes of a connection after a response to a request with this body."""
+    owner, socket = Owner(), NoSocket()
+    connection = Connection(owner)
+    connection.connection_made(socket)
+    request = httpx.Request("POST", "http://h/", content=content)
+    exchange = Exchange(connection, encode(request), None)
+    connection.begin(exchange)
+    sending = asyncio.create_task(exchange.send(None))
+    await asyncio.sleep(0)
+    socket.unsent_bytes = unsent_bytes
+    connection.data_received(OK)
+    await sending
+    unwatched = weakref.ref(exchange)
+    gc.disable()
+    try:
+        del exchange, sending
+        assert unwatched() is None, "an exchange waits for the garbage collector"
+    finally:
+        gc.enable()
+    return socket, owner
+
+
+async def test_a_connection_is_kept_only_when_the_whole_request_is_sent() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0)
+
+    socket, owner = await one_answer(b"{}", 0)
+    assert owner.has_it
+    assert not socket.is_aborted
+    for content, unsent_bytes in ((b"{}", 1), (endless(), 0)):
+        socket, owner = await one_answer(content, unsent_bytes)
+        assert not owner.has_it
+        assert socket.is_aborted
 
 
 @settings(max_examples=200, deadline=None)
