@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
+import httpx
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -27,8 +28,9 @@ from gateway.api.openai import ChatCompletions
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
 from gateway.config.schema import Settings
+from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
+from gateway.dispatch.http1 import Http1Transport
 from gateway.dispatch.send import Dispatcher
-from gateway.dispatch.transport import make_transport
 from gateway.errors import GatewayError, StateUnavailable
 from gateway.pipeline import Pipeline
 from gateway.state.keys import Keys, encode_id
@@ -52,7 +54,10 @@ class Replica:
         self.config = config
         self.lifecycle = Lifecycle()
         self._runner = _connect(redis_url, settings)
-        self._transport = make_transport()
+        self._transports: dict[str, httpx.AsyncBaseTransport] = {
+            "http1": Http1Transport(),
+            "aiohttp": make_aiohttp_transport(),
+        }
         self._store = Store(self._runner, Keys(settings.state.namespace), _policy(settings))
         self._claims = Claims(new_replica_id())
         self._settlement = Settlement(
@@ -75,7 +80,7 @@ class Replica:
             replica_ttl_ms=int(settings.state.replica_ttl_s * 1000),
         )
         admission = Admission(self._store, self._claims, self._settlement, lease_ms=lease_ms)
-        pipeline = Pipeline(config, admission, Dispatcher(self._transport))
+        pipeline = Pipeline(config, admission, Dispatcher(self._transports))
         self.app = self._web(Authenticator(config), pipeline)
 
     def _web(self, authenticator: Authenticator, pipeline: Pipeline) -> ASGIApp:
@@ -127,7 +132,8 @@ class Replica:
             await self._settlement.drain(timeout_s=2.0)
             with contextlib.suppress(StateUnavailable):
                 await self._upkeep.leave()
-            await self._transport.aclose()
+            for transport in self._transports.values():
+                await transport.aclose()
             await self._runner.close()
             event("stopped", replica=self._claims.replica_id)
 

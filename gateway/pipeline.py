@@ -66,7 +66,7 @@ class Pipeline:
         if model.model_type != "chat":
             raise InvalidRequest(f"Model '{chat.model}' is not a chat model.", param="model")
         plan = self._planner.plan(model, chat, exchange.pin)
-        while plan.left():
+        while not plan.is_exhausted:
             attempt = len(record.attempts) + 1
             claim = await self._admission.admit(
                 plan,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -15,6 +16,8 @@ from ipaddress import (
 
 Network = IPv4Network | IPv6Network
 
+MAX_CHARS = 64
+"""Longer than any address; longer texts are none, and are not remembered."""
 _WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+", re.ASCII)
 
 
@@ -60,7 +63,7 @@ def bucket(address: str | None) -> str:
         return "ip:unknown"
     parsed = _parse(address)
     if parsed is None:
-        return f"ip:{address[:64]}"
+        return f"ip:{address[:MAX_CHARS]}"
     if isinstance(parsed, IPv6Address):
         return f"ip:{ip_network((parsed, 64), strict=False)}"
     return f"ip:{parsed}"
@@ -68,6 +71,11 @@ def bucket(address: str | None) -> str:
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
     """An address as peers and proxies write it: perhaps with a port, IPv4 perhaps inside IPv6."""
+    return _parse_address(text) if len(text) <= MAX_CHARS else None
+
+
+@lru_cache(maxsize=4096)
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     with_port = _WITH_PORT.fullmatch(text)
     try:
         parsed = ip_address((with_port[1] or with_port[2]) if with_port else text)

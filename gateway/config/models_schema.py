@@ -105,6 +105,10 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeouts: Annotated[
         TimeoutOverrides | None, Meta(description="Overrides of routing.yaml's timeouts.")
     ] = None
+    transport: Annotated[
+        Literal["http1", "aiohttp"] | None,
+        Meta(description="aiohttp goes through HTTPS_PROXY and costs more (default http1)."),
+    ] = None
     extra_body: Annotated[
         dict[str, Any] | None, Meta(description="Fields added to every upstream request.")
     ] = None

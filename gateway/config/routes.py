@@ -74,6 +74,7 @@ class RouteBuilder:
             input_modalities=frozenset(inherited("input_modalities", ("text",))),
             extra_body=inherited("extra_body", {}),
             include_usage=inherited("include_usage", True),
+            transport=inherited("transport", "http1"),
             timeouts=entry.timeouts.over(self.timeouts) if entry.timeouts else self.timeouts,
         )
 

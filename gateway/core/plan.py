@@ -43,6 +43,11 @@ class Plan(Struct, kw_only=True):
         """Take a candidate out, and remember why."""
         self.struck[route.location] = reason
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every candidate has been struck out."""
+        return len(self.struck) == len(self.candidates.by_location)
+
     def left(self) -> list[Route]:
         """The candidates that may still be tried, in declaration order."""
         return [

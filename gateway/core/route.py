@@ -44,6 +44,8 @@ class Route(Struct, frozen=True, kw_only=True):
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     include_usage: bool = True
     timeouts: Timeouts = Timeouts()
+    transport: str = "http1"
+    """`http1`, our own, or `aiohttp`, which goes through the proxies of the environment."""
 
     @property
     def endpoint(self) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 from msgspec import Struct
@@ -45,11 +46,11 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Dispatcher:
-    """Sends attempts over one transport, which it does not own."""
+    """Sends each attempt over its route's transport. It does not own them."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
-        self._transport = transport
-        self._urls: dict[str, httpx.URL] = {}  # parsing one costs more than the rest of a request
+    def __init__(self, transports: Mapping[str, httpx.AsyncBaseTransport]) -> None:
+        self._transports = transports
+        self._targets: dict[tuple[str, str], _Target] = {}
 
     async def complete(
         self,
@@ -118,41 +119,66 @@ class Dispatcher:
     async def _send(self, route: Route, request: httpx.Request) -> httpx.Response:
         """Send, and return the response with its body unread."""
         try:
-            return await self._transport.handle_async_request(request)
+            return await self._transports[route.transport].handle_async_request(request)
         except httpx.HTTPError as error:
             raise from_exception(route, error) from error
 
     def _request(
         self, route: Route, chat: ChatRequest, request_id: str, trace_headers: Mapping[str, str]
     ) -> httpx.Request:
-        """Build the request. Of the client's headers none is in it."""
-        headers = {
-            **trace_headers,
-            "content-type": "application/json",
-            "accept": "text/event-stream" if chat.stream else "application/json",
-            "accept-encoding": "identity",
-            "user-agent": f"concord/{__version__}",
-            "x-request-id": request_id,
-        }
-        if route.api_keys:
-            headers["authorization"] = f"Bearer {route.api_keys[0]}"
-        connect_s = route.timeouts.connect
-        timeout = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
+        """Build the request. Of the client's headers none is in it but those of its trace."""
+        target = self._target(route)
+        body = write_body(chat, route)
+        headers = [
+            *target.headers,
+            (b"accept", b"text/event-stream" if chat.stream else b"application/json"),
+            (b"x-request-id", request_id.encode()),
+            (b"content-length", b"%d" % len(body)),
+        ]
+        for name, value in trace_headers.items():
+            headers.append((name.encode(), value.encode()))
+        # Whole headers and a stream: httpx then derives nothing, which would cost most of a call.
         return httpx.Request(
             "POST",
-            self._url(route.base_url),
+            target.url,
             headers=headers,
-            content=write_body(chat, route),
-            extensions={"timeout": timeout},
+            stream=httpx.ByteStream(body),
+            extensions=target.extensions,
         )
 
-    def _url(self, base_url: str) -> httpx.URL:
-        """Where chat completions are asked for. An address without a path gets `/v1`."""
-        if (url := self._urls.get(base_url)) is None:
-            base = httpx.URL(base_url)
-            path = base.path.rstrip("/") or "/v1"
-            url = self._urls[base_url] = base.copy_with(path=f"{path}/chat/completions")
-        return url
+    def _target(self, route: Route) -> _Target:
+        """What all requests of a route have in common."""
+        key = (route.model_id, route.location)
+        target = self._targets.get(key)
+        if target is None or target.route is not route:
+            target = self._targets[key] = _Target.of(route)
+        return target
+
+
+class _Target(Struct, frozen=True):
+    """Where a route's requests go, and what they all carry."""
+
+    route: Route
+    url: httpx.URL
+    headers: tuple[tuple[bytes, bytes], ...]
+    extensions: dict[str, Any]
+
+    @classmethod
+    def of(cls, route: Route) -> _Target:
+        """Spell it out. A base URL without a path gets `/v1`."""
+        base = httpx.URL(route.base_url)
+        url = base.copy_with(path=f"{base.path.rstrip('/') or '/v1'}/chat/completions")
+        headers = [
+            (b"host", url.netloc),
+            (b"content-type", b"application/json"),
+            (b"accept-encoding", b"identity"),
+            (b"user-agent", f"concord/{__version__}".encode()),
+        ]
+        if route.api_keys:
+            headers.append((b"authorization", f"Bearer {route.api_keys[0]}".encode()))
+        connect_s = route.timeouts.connect
+        timeout = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
+        return cls(route, url, tuple(headers), {"timeout": timeout})
 
 
 async def _read_body(route: Route, response: httpx.Response) -> bytes:

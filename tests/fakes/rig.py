@@ -58,7 +58,7 @@ class Rig:
             server=Server(sse_keepalive_s=sse_keepalive_s),
         )
         self.lifecycle = Lifecycle()
-        self.pipeline = Pipeline(self.config, self.admission, Dispatcher(upstreams))
+        self.pipeline = Pipeline(self.config, self.admission, Dispatcher({"http1": upstreams}))
         self.app = ChatCompletions(
             self.pipeline,
             Authenticator(self.config),

@@ -13,8 +13,8 @@ import httpx
 import pytest
 import uvloop
 
+from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
 from gateway.dispatch.http1 import Http1Transport
-from gateway.dispatch.transport import make_transport
 from tests.contract.transport.certificates import Certificates, make_certificates
 from tests.contract.transport.peers import Peer, Script, eventually, open_sockets
 
@@ -59,7 +59,9 @@ async def make(nothing_left: None, kind: str) -> AsyncIterator[Make]:
     async with AsyncExitStack() as stack:
 
         def make(**options: Any) -> httpx.AsyncBaseTransport:
-            made = Http1Transport(**options) if kind == "http1" else make_transport(**options)
+            made = (
+                Http1Transport(**options) if kind == "http1" else make_aiohttp_transport(**options)
+            )
             stack.push_async_callback(made.aclose)
             return made
 

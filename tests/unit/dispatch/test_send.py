@@ -32,7 +32,7 @@ def answer(content: str | None = "hi", finish: str | None = "stop", **fields: An
 async def complete(route: Route, *steps: Step, **script: Any) -> Completion:
     transport = ScriptedTransport(*steps, **{"headers": JSON, **script})
     try:
-        return await Dispatcher(transport).complete(route, make_chat(), request_id="r")
+        return await Dispatcher({"http1": transport}).complete(route, make_chat(), request_id="r")
     finally:
         assert transport.body.closed
 
@@ -161,7 +161,7 @@ async def test_the_address_is_made_from_the_base(route: Route, base_url: str, ur
     transport = ScriptedTransport(answer(), headers=JSON)
     keyless = replace(route, base_url=base_url, api_keys=())
 
-    await Dispatcher(transport).complete(keyless, make_chat(), request_id="r")
+    await Dispatcher({"http1": transport}).complete(keyless, make_chat(), request_id="r")
 
     assert str(transport.requests[0].url) == url
     assert "authorization" not in transport.requests[0].headers

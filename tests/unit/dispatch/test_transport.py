@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from gateway.core.outcome import Outcome
 from gateway.core.route import Route
+from gateway.dispatch import aiohttp_transport
+from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
 from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Dispatcher
-from gateway.dispatch.transport import make_transport
 from tests.unit.dispatch.upstream_doubles import (
     USAGE,
     Handler,
@@ -38,7 +39,7 @@ ANSWER = json.dumps(
 
 @pytest.fixture
 async def transport() -> AsyncIterator[httpx.AsyncBaseTransport]:
-    made = make_transport()
+    made = make_aiohttp_transport()
     yield made
     await made.aclose()
 
@@ -74,7 +75,9 @@ def to(server: RawServer, route: Route) -> Route:
 
 async def read_stream(transport: httpx.AsyncBaseTransport, route: Route) -> list[bytes]:
     frames = []
-    async with Dispatcher(transport).open_stream(route, STREAM, request_id="r") as stream:
+    async with Dispatcher({"http1": transport}).open_stream(
+        route, STREAM, request_id="r"
+    ) as stream:
         async for frame in stream:
             frames.append(frame.data)
     return frames
@@ -208,7 +211,7 @@ async def test_a_body_with_a_length_is_read(
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     server = await start_server(sends(head % len(ANSWER), ANSWER))
 
-    completion = await Dispatcher(transport).complete(
+    completion = await Dispatcher({"http1": transport}).complete(
         to(server, route), make_chat(), request_id="r"
     )
 
@@ -305,8 +308,21 @@ async def test_a_large_request_is_sent(
     server = await start_server(sends(SSE_HEAD, http_chunk(WIRE), http_chunk(b"")))
     chat = make_chat(stream=True, messages=[{"role": "user", "content": "x" * (2 << 20)}])
 
-    async with Dispatcher(transport).open_stream(to(server, route), chat, request_id="r") as stream:
+    async with Dispatcher({"http1": transport}).open_stream(
+        to(server, route), chat, request_id="r"
+    ) as stream:
         async for _ in stream:
             pass
 
     assert len(server.requests[0]) > 2 << 20
+
+
+async def test_a_close_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aiohttp_transport, "CLOSE_TIMEOUT_S", 0.05)
+
+    class Hanging(httpx.AsyncByteStream):
+        async def aclose(self) -> None:
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(5):
+        await aiohttp_transport._Body(Hanging()).aclose()

@@ -137,7 +137,7 @@ async def relay(
 ) -> tuple[ChatStream, list[Frame], UpstreamFailure | None]:
     """Read a stream to its end: the frames, and the failure it ended with."""
     frames: list[Frame] = []
-    async with Dispatcher(transport).open_stream(route, chat, request_id="r1") as stream:
+    async with Dispatcher({"http1": transport}).open_stream(route, chat, request_id="r1") as stream:
         try:
             async for frame in stream:
                 frames.append(frame)

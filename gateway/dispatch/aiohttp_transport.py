@@ -1,9 +1,9 @@
-"""The one HTTP transport to upstreams: httpx-aiohttp on a session of our own, called directly.
+"""The other transport, `transport: aiohttp`: httpx-aiohttp on a session of our own.
 
-Nothing above it uses more than httpx's `AsyncBaseTransport`, requests, responses and exceptions.
-It sends what it is given: no cookies, no redirects, no proxy or credentials from the environment,
-no retry of a POST, no limit on connections (limits are the cluster's to set), no body timeout
-(the caller holds those, see `send` and `stream`).
+It is for routes behind a proxy: unlike our own transport it goes through what HTTPS_PROXY and the
+like name. Otherwise it sends what it is given: no cookies, no redirects, no retry of a POST, no
+limit on connections, no body timeout (the caller holds those, see `send` and `stream`). It costs
+a multiple of our own, and hands a late response that nobody asked for to the next request.
 
 httpx-aiohttp reports every lost connection as a connect timeout, whatever had been sent by then.
 Whether a byte was sent decides how a failure counts, so the exceptions are named anew here.
@@ -11,6 +11,8 @@ Whether a byte was sent decides how a failure counts, so the exceptions are name
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator
 
@@ -19,16 +21,14 @@ import httpx
 from aiohttp.http_exceptions import HttpProcessingError
 from httpx_aiohttp import AiohttpTransport
 
-KEEPALIVE_S = 4.0
-"""How long an idle connection is kept. Below the 5 s after which uvicorn, and with it most
-engines, hang up, so that a request does not meet a closing connection."""
+from gateway.dispatch.http1 import KEEPALIVE_S
 
-
+CLOSE_TIMEOUT_S = 2.0
 _SLICE_BYTES = 256 * 1024
 """aiohttp warns of bodies above 1 MiB in one piece, for writing them holds up the event loop."""
 
 
-def make_transport(
+def make_aiohttp_transport(
     *, keepalive_s: float = KEEPALIVE_S, ssl_context: ssl.SSLContext | None = None
 ) -> httpx.AsyncBaseTransport:
     """Make a transport with its own connection pool. Needs a running event loop.
@@ -44,7 +44,7 @@ def make_transport(
     session = aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
+        trust_env=True,
         auto_decompress=False,
         timeout=aiohttp.ClientTimeout(),
     )
@@ -56,7 +56,7 @@ class _Transport(AiohttpTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response with the body unread."""
-        if isinstance(request.stream, httpx.ByteStream) and len(request.content) > _SLICE_BYTES:
+        if isinstance(request.stream, httpx.ByteStream) and len(request.read()) > _SLICE_BYTES:
             request = _in_slices(request)
         try:
             response = await super().handle_async_request(request)
@@ -93,7 +93,9 @@ class _Body(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Give the connection back when the body was read to its end, else close it."""
-        await self._stream.aclose()
+        with contextlib.suppress(TimeoutError):  # it waits for an upload that may hang
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._stream.aclose()
 
 
 def _in_slices(request: httpx.Request) -> httpx.Request:
