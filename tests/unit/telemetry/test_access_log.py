@@ -91,7 +91,13 @@ async def test_a_request_has_one_line_with_all_that_is_known(logged: Any) -> Non
             "probe": False,
             "dropped": {},
         },
-        {"endpoint": "m:b", "status": None, "error_type": None, "probe": False, "dropped": {}},
+        {
+            "endpoint": "m:b",
+            "status": None,
+            "error_type": None,
+            "probe": False,
+            "dropped": {"a": "already_attempted"},
+        },
     ]
     known = {
         "level": "info",
