@@ -111,8 +111,11 @@ class Dispatcher:
                 sent_at_s=sent_at_s,
                 first_output_by_s=first_output_by_s,
             )
-            yield stream
-            await stream.drain()
+            try:
+                yield stream
+                await stream.drain()
+            finally:
+                stream.close()
         finally:
             await close(response)
 

@@ -1,8 +1,9 @@
-"""Relay one streamed answer, event by event, and judge how it ended.
+"""Relay one streamed answer and judge how it ended.
 
-Each event is read once for what the gateway must know (first output, finish, usage, error) and
-goes on as the upstream wrote it but for the model's name. What the client never sees: comments,
-`[DONE]` (the caller writes its own), a usage chunk nobody asked for, events that are not JSON.
+Until the first output each event is read for what the gateway must know (output, finish, usage,
+error). From then on runs of plain events go on as they came, and only the others are read. The
+model's name is changed to the client's. What the client never sees: comments, `[DONE]` (the caller
+writes its own), a usage chunk nobody asked for, events that are not JSON.
 
 It does not retry, hold back or keep alive; that is the caller's.
 """
@@ -10,18 +11,19 @@ It does not retry, hold back or keep alive; that is the caller's.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 
 import httpx
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from gateway.core.request import ChatRequest, Usage
 from gateway.core.route import Route
 from gateway.dispatch.classify import UpstreamFailure
+from gateway.dispatch.deadline import Deadline
 from gateway.dispatch.failures import broken, empty, from_error, timed_out
 from gateway.protocols.error_body import ErrorBody, read_error
 from gateway.protocols.openai_answer import Chunk, MalformedAnswer, read_chunk, splice_model
+from gateway.protocols.openai_relay import Relay
 from gateway.protocols.sse import Decoder, Event, EventTooLarge
 
 TAIL_S = 5.0
@@ -29,17 +31,19 @@ TAIL_S = 5.0
 DRAIN_S = 0.1
 """How long to wait, after `[DONE]`, for the end of the body that frees the connection for reuse."""
 
+_ONE = Raw(b"1")
+
 MAY_BE_EMPTY = frozenset({"length", "content_filter"})
 """Finish reasons that explain an answer without output."""
 
 
-class Frame(Struct, frozen=True, kw_only=True):
-    """One event for the client."""
+class Frame(Struct, frozen=True):
+    """Events for the client that came together, one or more."""
 
     data: bytes
-    """The bytes to write, with the blank line."""
+    """The bytes to write, with the blank lines."""
     output: bool
-    """Whether it holds real output, as opposed to a role or a finish."""
+    """Whether they hold real output, as opposed to a role or a finish."""
 
 
 class ChatStream:
@@ -71,9 +75,15 @@ class ChatStream:
         self._body = body
         self._sent_at_s = sent_at_s
         self._first_output_by_s = first_output_by_s
+        self._deadline = Deadline()
         self._decoder = Decoder()
+        self._tail = b""
+        """The beginning of an event that came behind plain ones, and has not been decoded."""
+        self._has_one_choice = chat.fields.get("n", _ONE) == _ONE
+        self._relay = Relay(route.upstream_model, chat.model)
         self._choices: set[int] = set()
-        self._ready: deque[Frame] = deque()
+        self._events: list[bytes] = []
+        self._has_new_output = False
         self._tail_ends_s: float | None = None
         self._is_done = False
         self._failure: UpstreamFailure | None = None
@@ -83,14 +93,21 @@ class ChatStream:
         return self
 
     async def __anext__(self) -> Frame:
-        """The next frame; those that came before a failure come before its exception."""
-        while not self._ready:
+        """The next frame; what came before a failure comes before its exception."""
+        while not self._events:
             if self._failure is not None:
                 raise self._failure
             if self._is_done:
                 raise StopAsyncIteration
             await self._advance()
-        return self._ready.popleft()
+        frame = Frame(b"".join(self._events), self._has_new_output)
+        self._events.clear()
+        self._has_new_output = False
+        return frame
+
+    def close(self) -> None:
+        """Stop the clock. The caller closes the response."""
+        self._deadline.close()
 
     async def drain(self) -> None:
         """After a normal end, wait briefly for the body's, so that the connection is kept."""
@@ -110,8 +127,13 @@ class ChatStream:
     async def _advance(self) -> None:
         """Take the next bytes, or the end, of the upstream's body."""
         chunk = await self._read()
+        if chunk is not None and self._pass_on(chunk):
+            return
+        rest, self._tail = self._tail + (chunk or b""), b""
         try:
-            events = self._decoder.end() if chunk is None else self._decoder.feed(chunk)
+            events = self._decoder.feed(rest)
+            if chunk is None:
+                events += self._decoder.end()
         except EventTooLarge:
             raise broken(self._route, "event_too_large") from None
         for event in events:
@@ -121,12 +143,32 @@ class ChatStream:
         if chunk is None:
             self._finish("stream_cut")
 
+    def _pass_on(self, chunk: bytes) -> bool:
+        """Pass a run of plain events on as it came. Returns whether it is one.
+
+        With several choices in a stream each event must be read, since all of them must finish.
+        """
+        if not (self.has_output and self._has_one_choice and self._decoder.is_between_events):
+            return False
+        end = chunk.rfind(b"\n\n") + 2
+        if end < 2 or self._is_complete:
+            return False
+        events = self._relay.pass_on(self._tail + chunk[:end])
+        if events is None:
+            return False
+        self._tail = chunk[end:]
+        self._events.append(events)
+        self._has_new_output = True
+        return True
+
     async def _read(self) -> bytes | None:
         """The next bytes, `None` at the end; an error after the finish is an end, too."""
+        self._deadline.move(self._read_until_s())
         try:
-            async with asyncio.timeout_at(self._read_until_s()):
-                return await anext(self._body, None)
-        except TimeoutError:
+            return await anext(self._body, None)
+        except asyncio.CancelledError:
+            if not self._deadline.has_passed():
+                raise
             if self._is_complete:
                 return None
             raise timed_out(
@@ -136,6 +178,8 @@ class ChatStream:
             if self._is_complete:
                 return None
             raise broken(self._route, type(error).__name__) from error
+        finally:
+            self._deadline.move(None)
 
     def _read_until_s(self) -> float | None:
         """When the next bytes are overdue, in the loop's time."""
@@ -174,7 +218,8 @@ class ChatStream:
             data = splice_model(data, self._chat.model)
         if b"\n" in data:
             data = data.replace(b"\n", b"\ndata: ")
-        self._ready.append(Frame(data=b"data: " + data + b"\n\n", output=chunk.has_output))
+        self._events.append(b"data: " + data + b"\n\n")
+        self._has_new_output |= chunk.has_output
 
     def _note(self, chunk: Chunk) -> None:
         """Keep what the chunk adds to the answer as a whole."""

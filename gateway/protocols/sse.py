@@ -46,6 +46,11 @@ class Decoder:
         self._is_blank = True  # whether the event has blank lines only
         self._is_first_line = True
 
+    @property
+    def is_between_events(self) -> bool:
+        """Whether no byte of an unfinished event is held."""
+        return not self._buffer
+
     def feed(self, chunk: bytes) -> list[Event]:
         """Take the next bytes and return the events they complete.
 

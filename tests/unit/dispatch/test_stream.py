@@ -30,7 +30,8 @@ from tests.unit.dispatch.upstream_doubles import (
 
 def chunks(frames: list[Frame]) -> list[Any]:
     assert all(f.data.startswith(b"data: ") and f.data.endswith(b"\n\n") for f in frames)
-    return [json.loads(frame.data[6:]) for frame in frames]
+    events = b"".join(frame.data for frame in frames).split(b"\n\n")[:-1]
+    return [json.loads(event.removeprefix(b"data: ")) for event in events]
 
 
 def texts(frames: list[Frame]) -> str:
@@ -54,7 +55,7 @@ async def test_a_stream_is_relayed_however_it_is_split(route: Route, size: int) 
 
     assert failure is None
     assert texts(frames) == "Hello"
-    assert [frame.output for frame in frames] == [False, True, True, False]
+    assert [frame.output for frame in frames if "Hel" in texts([frame])] == [True]
     assert stream.usage == Usage(prompt_tokens=9, completion_tokens=2)
     assert stream.finish_reasons == {0: "stop"}
     assert stream.has_output
@@ -77,7 +78,7 @@ async def test_the_usage_chunk_goes_to_those_who_asked(route: Route, asked: bool
     _, frames, _ = await relay(ScriptedTransport(sse(*HELLO, USAGE)), route, chat)
 
     assert (chunks(frames)[-1]["choices"] == []) is asked
-    assert len(frames) == 4 + asked
+    assert len(chunks(frames)) == 4 + asked
 
 
 async def test_comments_and_done_are_not_relayed_and_bad_events_are_skipped(route: Route) -> None:
@@ -87,7 +88,7 @@ async def test_comments_and_done_are_not_relayed_and_bad_events_are_skipped(rout
 
     assert failure is None
     assert stream.malformed == 2
-    assert len(frames) == 3
+    assert len(chunks(frames)) == 3
 
 
 async def test_data_on_several_lines_is_relayed_as_such(route: Route) -> None:
@@ -117,7 +118,7 @@ async def test_with_a_finish_the_end_is_complete_with_or_without_done(
     _, frames, failure = await relay(ScriptedTransport(sse(*HELLO, done=done)), route)
 
     assert failure is None
-    assert len(frames) == 4
+    assert len(chunks(frames)) == 4
 
 
 async def test_an_event_without_its_blank_line_is_the_last(route: Route) -> None:
@@ -126,7 +127,7 @@ async def test_an_event_without_its_blank_line_is_the_last(route: Route) -> None
     _, frames, failure = await relay(ScriptedTransport(wire), route)
 
     assert failure is None
-    assert len(frames) == 4
+    assert len(chunks(frames)) == 4
 
 
 async def test_a_cut_after_the_finish_is_an_end(route: Route) -> None:
@@ -211,7 +212,7 @@ async def test_an_answer_without_output_is_empty(route: Route) -> None:
 
     assert failure is not None
     assert (failure.kind, failure.outcome) == (Kind.EMPTY, Outcome.FAILURE)
-    assert len(frames) == 3
+    assert len(chunks(frames)) == 3
     assert stream.ttft_ms is None
     assert stream.usage is not None
 

@@ -80,7 +80,7 @@ async def read_stream(transport: httpx.AsyncBaseTransport, route: Route) -> list
     ) as stream:
         async for frame in stream:
             frames.append(frame.data)
-    return frames
+    return [event + b"\n\n" for event in b"".join(frames).split(b"\n\n")[:-1]]
 
 
 async def failure(transport: httpx.AsyncBaseTransport, route: Route) -> UpstreamFailure:
