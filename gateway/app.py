@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from gateway import __version__
 from gateway.admission.admit import Admission
-from gateway.admission.claims import Claims, new_replica_id
+from gateway.admission.claims import Claims
 from gateway.admission.settlement import Settlement
 from gateway.admission.upkeep import Upkeep
 from gateway.api.errors import LastResort, on_gateway_error, on_http_exception
@@ -48,7 +48,7 @@ class Replica:
     MUST be made inside the running event loop that serves it.
     """
 
-    def __init__(self, config: Config, redis_url: str) -> None:
+    def __init__(self, config: Config, redis_url: str, replica_id: str) -> None:
         settings = config.settings
         lease_ms = int(settings.state.lease_s * 1000)
         self.config = config
@@ -59,7 +59,7 @@ class Replica:
             "aiohttp": make_aiohttp_transport(),
         }
         self._store = Store(self._runner, Keys(settings.state.namespace), _policy(settings))
-        self._claims = Claims(new_replica_id())
+        self._claims = Claims(replica_id)
         self._settlement = Settlement(
             self._store,
             self._claims,
@@ -96,7 +96,7 @@ class Replica:
         chat = ChatCompletions(pipeline, authenticator, self.lifecycle, config.settings)
         app = Starlette(
             routes=[
-                Route(CHAT, chat, methods=["POST"]),
+                Route(CHAT, chat, methods=["POST"]),  # for other methods' 405
                 Route("/v1/models", models.all),
                 Route("/v1/models/{model_id:path}", models.one),
                 Route("/livez", health.live),
@@ -122,7 +122,7 @@ class Replica:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         upkeep = asyncio.create_task(self._upkeep.run())
-        event("started", replica=self._claims.replica_id, config_digest=self.config.digest)
+        event("started", config_digest=self.config.digest)
         self.lifecycle.is_started = True
         try:
             yield
@@ -135,7 +135,7 @@ class Replica:
             for transport in self._transports.values():
                 await transport.aclose()
             await self._runner.close()
-            event("stopped", replica=self._claims.replica_id)
+            event("stopped")
 
 
 def _connect(redis_url: str, settings: Settings) -> RedisRunner:

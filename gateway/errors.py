@@ -105,7 +105,7 @@ class StateUnavailable(GatewayError):
 
 
 class UpstreamError(GatewayError):
-    """The surfaced attempt's failure, with the status and code design section 8 gives it."""
+    """The surfaced attempt's failure, with the status that `dispatch.classify` gives it."""
 
     def __init__(
         self,

@@ -66,8 +66,9 @@ class Pipeline:
         if model.model_type != "chat":
             raise InvalidRequest(f"Model '{chat.model}' is not a chat model.", param="model")
         plan = self._planner.plan(model, chat, exchange.pin)
+        attempt = 0
         while not plan.is_exhausted:
-            attempt = len(record.attempts) + 1
+            attempt += 1
             claim = await self._admission.admit(
                 plan,
                 order=fixed.order(plan, attempt),
@@ -77,6 +78,7 @@ class Pipeline:
             if isinstance(claim, Refused):
                 if not exchange.failures:
                     raise claim.error(chat.model)
+                record.refused = claim.reasons
                 break
             try:
                 return await self._attempt(exchange, plan, claim)
@@ -86,7 +88,8 @@ class Pipeline:
                 if claim.first:  # output has reached the client: no other endpoint may go on
                     raise failure.to_client(chat.model) from failure
             finally:
-                self._admission.abandon(claim)  # a cancelled attempt; settled ones have ended
+                # Only an attempt that was cut off still has its claim: the others have settled it.
+                self._admission.abandon(claim)
         if exchange.empty_answer is not None:
             return await self._answer(exchange, exchange.empty_answer)
         raise failover.surfaced(exchange.failures).to_client(chat.model)
@@ -105,6 +108,7 @@ class Pipeline:
             await self._stream(exchange, plan, claim)
         else:
             await self._complete(exchange, claim)
+        record.attempts[-1].status = 200
 
     async def _complete(self, exchange: Exchange, claim: Claim) -> None:
         """Send a request whose answer comes whole."""
@@ -120,7 +124,7 @@ class Pipeline:
             if failure.completion is not None:
                 exchange.empty_answer = failure.completion.body
             raise
-        self._admission.settle_later(claim, Outcome.SUCCESS, answer.status)
+        self._admission.settle_later(claim, Outcome.SUCCESS, 200)
         record.usage = answer.usage
         await self._answer(exchange, answer.body)
 
@@ -131,7 +135,7 @@ class Pipeline:
         could still take over.
         """
         reply, record = exchange.reply, exchange.record
-        could_fail_over = not plan.pinned and len(plan.left()) > 1
+        could_fail_over = len(plan.left()) > 1  # this attempt's own endpoint is still among them
         held: list[bytes] = []
         opened = self._dispatcher.open_stream(
             claim.route,
@@ -147,7 +151,7 @@ class Pipeline:
                         record.ttft_ms = record.elapsed_ms()
                     held.append(frame.data)
                     if claim.first or (reply.started and not could_fail_over):
-                        exchange.empty_answer = None
+                        exchange.empty_answer = None  # an earlier attempt's cannot follow this
                         await reply.write(b"".join(held))
                         held.clear()
             except UpstreamFailure as failure:

@@ -151,7 +151,15 @@ def _endpoint(row: dict[str, str]) -> dict[str, Any]:
         "last_error_status": int(_number(last_status, 0)) if last_status else None,
         "consecutive_auth_rejections": int(_number(row.get("auth_rejections"), 0)),
         "inflight": int(_number(row.get("inflight"), 0)),
+        "unreachable_from": _unreachable_from(row.get("conn", "")),
     }
+
+
+def _unreachable_from(notes: str) -> dict[str, int]:
+    """Replica to connect failures that no other replica has confirmed (`lua/lib/conn.lua`)."""
+    words = (word.split(":") for word in notes.split())
+    counts = {word[0]: int(_number(word[1], 0)) for word in words if len(word) == 3}
+    return {replica: count for replica, count in counts.items() if count > 0}
 
 
 def _is_degraded(endpoint: dict[str, Any]) -> bool:

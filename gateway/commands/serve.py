@@ -10,7 +10,6 @@ from pathlib import Path
 from gateway.auth.addresses import is_loopback
 from gateway.commands.conceal import conceal_password
 from gateway.config.load import environment, load
-from gateway.telemetry import logs
 
 BACKLOG = 2048
 
@@ -55,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
         return _refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror}")
     if args.fd is not None:
         sockets.append(socket.socket(fileno=args.fd))
-    logs.configure()
     drain_delay_s = args.drain_delay
     if drain_delay_s is None:
         drain_delay_s = config.settings.server.drain_delay_s

@@ -11,8 +11,10 @@ from collections.abc import Generator
 
 import uvicorn
 
+from gateway.admission.claims import new_replica_id
 from gateway.app import Replica
 from gateway.config.result import Config
+from gateway.telemetry import logs
 
 LAST_WORDS_S = 1.0
 """How long clients may take to hear that the replica goes, before it hangs up."""
@@ -22,14 +24,20 @@ def serve(
     config: Config, redis_url: str, sockets: list[socket.socket], drain_delay_s: float
 ) -> None:
     """Serve on listening sockets until a signal says stop. Raises `ValueError` for a bad URL."""
+    replica_id = new_replica_id()
+    logs.configure(replica_id)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(config, redis_url, sockets, drain_delay_s))
+        runner.run(_serve(config, redis_url, replica_id, sockets, drain_delay_s))
 
 
 async def _serve(
-    config: Config, redis_url: str, sockets: list[socket.socket], drain_delay_s: float
+    config: Config,
+    redis_url: str,
+    replica_id: str,
+    sockets: list[socket.socket],
+    drain_delay_s: float,
 ) -> None:
-    replica = Replica(config, redis_url)
+    replica = Replica(config, redis_url, replica_id)
     server = Server(
         uvicorn.Config(
             replica.app,

@@ -100,10 +100,10 @@ class _Loading:
         admin_key = self.env.get("CONCORD_ADMIN_KEY", "").strip()
         admin_key_sha256 = sha256(admin_key) if admin_key else None
         secret = self.env.get("CONCORD_SECRET", "").strip() or None
-        if secret is None:
+        if secret is None and not self.serving:
             self.problems.warning(
                 "CONCORD_SECRET",
-                "is not set: ids in Redis are keyed with a salt that is kept there, too",
+                "is not set: ids of callers would enter Redis under a salt that is kept there, too",
                 "set it to the same random text on all replicas",
             )
         settings = self._settings(files[ROUTING_FILE])

@@ -60,13 +60,15 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     api_key: Annotated[str | None, Meta(description="Upstream key, best as `${VARIABLE}`.")] = None
     api_keys: Annotated[
-        tuple[str, ...] | None, Meta(description="Several upstream keys; not beside api_key.")
+        tuple[str, ...] | None,
+        Meta(description="Several upstream keys, the first of which is used so far."),
     ] = None
     provider_model_id: Annotated[
         Name | None, Meta(description="The upstream's name of the model (default: its id).")
     ] = None
     embeddings_path: Annotated[
-        Name | None, Meta(description="Path of the embeddings endpoint below base_url.")
+        Name | None,
+        Meta(description="Path of the embeddings endpoint below base_url. No effect yet."),
     ] = None
     quantization: Annotated[Name | None, Meta(description="For listings (default bf16).")] = None
     input_modalities: Annotated[
@@ -96,7 +98,8 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Sampling parameters (default [temperature, top_p, max_tokens])."),
     ] = None
     reasoning_efforts: Annotated[
-        tuple[Name, ...] | None, Meta(description="Values reasoning_effort may have.")
+        tuple[Name, ...] | None,
+        Meta(description="Values reasoning_effort may have. No effect yet."),
     ] = None
     include_usage: Annotated[
         bool | None,
@@ -113,22 +116,24 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         dict[str, Any] | None, Meta(description="Fields added to every upstream request.")
     ] = None
     on_demand: Annotated[
-        bool | None, Meta(description="A local model started when first used (default false).")
+        bool | None,
+        Meta(description="A local model started when first used (default false). No effect yet."),
     ] = None
     processor: Annotated[
         Literal["default", "glm", "qwen_coder", "think_block"] | None,
-        Meta(description="Rewriting of the upstream's answers (default `default`)."),
+        Meta(description="Rewriting of the upstream's answers (default `default`). No effect yet."),
     ] = None
     priority_scheduling: Annotated[
-        bool | None, Meta(description="Whether the engine takes a priority (default false).")
+        bool | None,
+        Meta(description="Whether the engine takes a priority (default false). No effect yet."),
     ] = None
     route_metadata: Annotated[
-        dict[str, Any] | None, Meta(description="Free data kept with the route.")
+        dict[str, Any] | None, Meta(description="Free data kept with the route. No effect yet.")
     ] = None
     pricing: Annotated[Pricing | None, Meta(description="Prices in USD, see below.")] = None
     pricing_schedule: Annotated[
         dict[str, Any] | list[Any] | None,
-        Meta(description="Prices by date and time of day (UTC)."),
+        Meta(description="Prices by date and time of day (UTC). No effect yet."),
     ] = None
 
 
@@ -147,25 +152,30 @@ class RouteEntry(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = False
     provider: Annotated[Name | None, Meta(description="Label of the account or service.")] = None
     provider_display_name: Annotated[
-        Name | None, Meta(description="The label as people read it.")
+        Name | None, Meta(description="The label as people read it. No effect yet.")
     ] = None
     provider_type: Annotated[
         Literal["on_demand", "quota", "concurrency"],
-        Meta(description="How the provider's capacity is bought."),
+        Meta(description="How the provider's capacity is bought. No effect yet."),
     ] = "on_demand"
-    quota: Annotated[Amount | None, Meta(description="`{limit: n}`, requests per period.")] = None
-    quota_source: Annotated[
-        QuotaSource | None, Meta(description="Where the used part of the quota is read.")
+    quota: Annotated[
+        Amount | None, Meta(description="`{limit: n}`, requests per period. No effect yet.")
     ] = None
-    concurrency: Annotated[Amount | None, Meta(description="`{limit: n}`, requests at a time.")] = (
-        None
-    )
-    quota_pool: Annotated[Name | None, Meta(description="Id of a quota shared by routes.")] = None
+    quota_source: Annotated[
+        QuotaSource | None,
+        Meta(description="Where the used part of the quota is read. No effect yet."),
+    ] = None
+    concurrency: Annotated[
+        Amount | None, Meta(description="`{limit: n}`, requests at a time. No effect yet.")
+    ] = None
+    quota_pool: Annotated[
+        Name | None, Meta(description="Id of a quota shared by routes. No effect yet.")
+    ] = None
     concurrency_pool: Annotated[
-        Name | None, Meta(description="Id of a concurrency limit shared by routes.")
+        Name | None, Meta(description="Id of a concurrency limit shared by routes. No effect yet.")
     ] = None
     routewise_pool: Annotated[
-        Name | None, Meta(description="Id of a latency profile shared by routes.")
+        Name | None, Meta(description="Id of a latency profile shared by routes. No effect yet.")
     ] = None
     route_id: Annotated[str | None, Meta(description="Ignored here: write location.")] = None
 
@@ -184,7 +194,8 @@ class ModelEntry(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Other names that resolve to this model."),
     ] = ()
     model_type: Annotated[
-        Literal["chat", "embedding"] | None, Meta(description="chat (default) or embedding.")
+        Literal["chat", "embedding"] | None,
+        Meta(description="chat (default) or embedding, which is not served yet."),
     ] = None
     type: Annotated[
         Literal["chat", "embedding"] | None, Meta(description="The same as model_type.")
@@ -193,7 +204,7 @@ class ModelEntry(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Name | None, Meta(description="Routing strategy (default: default_router).")
     ] = None
     router_params: Annotated[
-        dict[str, Any] | None, Meta(description="Parameters of the strategy.")
+        dict[str, Any] | None, Meta(description="Parameters of the strategy. No effect yet.")
     ] = None
     required_role: Annotated[
         Role | None, Meta(description="Lowest role that may use the model (default free).")

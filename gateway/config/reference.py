@@ -73,7 +73,7 @@ and changes nothing.
 |---|---|
 | `MODELS_CONFIG_PATH`, `ROUTING_CONFIG_PATH` | other places of the two files |
 | `CONCORD_ADMIN_KEY` | a key that is always an administrator's |
-| `CONCORD_SECRET` | what ids are keyed with before they enter Redis; the same on all replicas |
+| `CONCORD_SECRET` | what callers' ids are keyed with before they enter Redis (none do yet) |
 | `CONCORD_HOST_ID` | this host's name in the locations of local engines (default: hostname) |
 
 ## Locations

@@ -36,36 +36,62 @@ class Circuit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Affinity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keeping a caller on the endpoint that served it last."""
 
-    enabled: Annotated[bool, Meta(description="Whether callers are pinned at all.")] = True
+    enabled: Annotated[
+        bool, Meta(description="Whether callers are pinned at all. No effect yet.")
+    ] = True
     max_age_seconds: Annotated[
-        int, Meta(ge=0, description="A pin ends this long after it was made; 0 is no cap.")
+        int,
+        Meta(
+            ge=0, description="A pin ends this long after it was made; 0 is no cap. No effect yet."
+        ),
     ] = 86_400
     session_ids: Annotated[
         tuple[
             Annotated[str, Meta(pattern="^[A-Za-z0-9-]+$", extra={"form": "a header name"})], ...
         ],
-        Meta(description="Request headers that tell the conversations of one caller apart."),
+        Meta(description="Headers that tell one caller's conversations apart. No effect yet."),
     ] = ("x-session-id", "x-claude-code-session-id")
 
 
 class Prefill(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keeping long prompts from queueing behind each other. Sizes are prompt tokens."""
 
-    enabled: Annotated[bool, Meta(description="Whether the draw looks at prefill backlog.")] = True
+    enabled: Annotated[
+        bool, Meta(description="Whether the draw looks at prefill backlog. No effect yet.")
+    ] = True
     intervene_tokens: Annotated[
-        int, Meta(ge=0, description="Backlog or prompt size from which the draw is corrected.")
+        int,
+        Meta(
+            ge=0,
+            description="Backlog or prompt size from which the draw is corrected. No effect yet.",
+        ),
     ] = 50_000
     elephant_tokens: Annotated[
-        int, Meta(ge=0, description="Prompts of at least this size are elephants (0 counts as 1).")
+        int,
+        Meta(
+            ge=0,
+            description="Prompts of this size are elephants (0 counts as 1). No effect yet.",
+        ),
     ] = 200_000
     elephant_limit: Annotated[
-        int, Meta(ge=0, description="Elephants one endpoint takes at a time (0 counts as 1).")
+        int,
+        Meta(
+            ge=0,
+            description="Elephants one endpoint takes at a time (0 counts as 1). No effect yet.",
+        ),
     ] = 1
     affinity_ceiling: Annotated[
-        int, Meta(ge=0, description="Backlog of others above which a pinned caller moves on.")
+        int,
+        Meta(
+            ge=0,
+            description="Backlog of others above which a pinned caller moves on. No effect yet.",
+        ),
     ] = 150_000
     hint_ttl_seconds: Annotated[
-        int, Meta(ge=0, description="How long an endpoint is believed to cache a prompt.")
+        int,
+        Meta(
+            ge=0, description="How long an endpoint is believed to cache a prompt. No effect yet."
+        ),
     ] = 1_200
 
 
@@ -173,7 +199,9 @@ class Deployment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class LegacyParameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The older place of `local_fraction`."""
 
-    local_fraction: Annotated[float, Meta(ge=0, le=1, description="See local_fraction.")] = 0.5
+    local_fraction: Annotated[
+        float, Meta(ge=0, le=1, description="See local_fraction. No effect yet.")
+    ] = 0.5
 
 
 class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,20 +225,24 @@ class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     state: Annotated[State, Meta(description="See below.")] = State()
     local_fraction: Annotated[
         float | None,
-        Meta(description="Share of traffic for local deployments, 0 to 1 (default 0.5)."),
+        Meta(description="Local deployments' share of traffic (default 0.5). No effect yet."),
     ] = None
-    timeout: Annotated[int, Meta(ge=0, description="Seconds a health probe may take.")] = 2
+    timeout: Annotated[
+        int, Meta(ge=0, description="Seconds a health probe may take. No effect yet.")
+    ] = 2
     health_check: Annotated[
-        int, Meta(ge=0, description="Seconds between health probes; 0 is off.")
+        int, Meta(ge=0, description="Seconds between health probes; 0 is off. No effect yet.")
     ] = 0
-    logging: Annotated[dict[str, Any], Meta(description="Accepted for compatibility.")] = field(
-        default_factory=dict
-    )
+    logging: Annotated[
+        dict[str, Any], Meta(description="Accepted for compatibility. No effect yet.")
+    ] = field(default_factory=dict)
     local_deployment: Annotated[
-        tuple[Deployment, ...], Meta(description="Own engines, for the local/remote split.")
+        tuple[Deployment, ...],
+        Meta(description="Own engines, for the local/remote split. No effect yet."),
     ] = ()
     remote_deployment: Annotated[
-        tuple[Deployment, ...], Meta(description="Remote addresses, for the same split.")
+        tuple[Deployment, ...],
+        Meta(description="Remote addresses, for the same split. No effect yet."),
     ] = ()
     routing_strategy: Annotated[
         str | None, Meta(description="Deprecated: write default_router.")

@@ -14,6 +14,6 @@ class Outcome(StrEnum):
     AUTH = "auth"
     """The upstream rejected our credential (401, 407): a failure, and counted apart."""
     CONNECT = "connect"
-    """No connection was made. Counts once a second replica confirms it (design, section 3.7)."""
+    """No connection was made. Counts once a second replica confirms it (`lua/lib/conn.lua`)."""
     NEUTRAL = "neutral"
     """Says nothing of the endpoint: the caller's own mistake, a disconnect, an abandoned claim."""

@@ -42,7 +42,6 @@ class Completion(Struct, frozen=True, kw_only=True):
     body: bytes
     usage: Usage | None
     finish_reasons: Mapping[int, str]
-    status: int = 200
 
 
 class Dispatcher:
@@ -108,7 +107,6 @@ class Dispatcher:
                 route,
                 chat,
                 chunks_of(response),
-                sent_at_s=sent_at_s,
                 first_output_by_s=first_output_by_s,
             )
             try:

@@ -59,7 +59,6 @@ class ChatStream:
         chat: ChatRequest,
         body: AsyncIterator[bytes],
         *,
-        sent_at_s: float,
         first_output_by_s: float | None,
     ) -> None:
         """Both times are the event loop's."""
@@ -68,12 +67,9 @@ class ChatStream:
         self.has_output = False
         self.malformed = 0
         """Events that were not JSON objects, and were left out."""
-        self.ttft_ms: float | None = None
-        """From sending the request to its first output."""
         self._route = route
         self._chat = chat
         self._body = body
-        self._sent_at_s = sent_at_s
         self._first_output_by_s = first_output_by_s
         self._deadline = Deadline()
         self._decoder = Decoder()
@@ -229,7 +225,6 @@ class ChatStream:
             self.usage = chunk.usage
         if chunk.has_output and not self.has_output:
             self.has_output = True
-            self.ttft_ms = (asyncio.get_running_loop().time() - self._sent_at_s) * 1000
 
     def _finish(self, fault: str) -> None:
         """Judge the whole at the end of the stream; `fault` names what is wrong if it is not."""

@@ -55,4 +55,7 @@ def _pinned(candidates: Candidates, pin: str, name: str) -> Candidates:
             others = dict.fromkeys(candidates.by_location, Reason.NOT_PINNED)
             del others[route.location]
             return Candidates.of([route], {**candidates.dropped, **others})
-    raise InvalidRequest(f"Pinned provider '{pin}' not found for model '{name}'.")
+    raise InvalidRequest(
+        f"Pinned provider '{pin}' not found for model '{name}': a pin is a provider's label or an "
+        "endpoint id, model:location."
+    )

@@ -69,12 +69,13 @@ class RedisRunner:
         self._breaker = breaker
         self._shebang = takes_shebang
         self._may_load = True
+        self._has_answered = False
         self._loaded: dict[str, _Loaded] = {}
 
     @property
     def is_available(self) -> bool:
-        """Whether the last calls were answered."""
-        return not self._breaker.is_open
+        """Whether Redis has been reached, and the last calls were answered."""
+        return self._has_answered and not self._breaker.is_open
 
     async def run(
         self, name: str, keys: Mapping[str, str], args: Mapping[str, str | int]
@@ -104,9 +105,10 @@ class RedisRunner:
             return StateUnavailable()
         lost = isinstance(error, ConnectionError | TimeoutError)
         if lost or code in _CANNOT_NOW:
-            was_available = self.is_available
+            was_open = self._breaker.is_open
             self._breaker.failed(number)
-            if was_available and not self.is_available:
+            is_first = number == 1 and not self._has_answered
+            if is_first or (self._breaker.is_open and not was_open):
                 event(
                     "state_unavailable",
                     level=logging.ERROR,
@@ -117,8 +119,9 @@ class RedisRunner:
         return ScriptBug(f"{name}: {error}")
 
     def _answered(self) -> None:
-        if not self.is_available:
+        if self._breaker.is_open:
             event("state_recovered")
+        self._has_answered = True
         self._breaker.succeeded()
 
     async def _run_or_reconnect(self, name: str, command: tuple[Argument, ...]) -> list[Any]:

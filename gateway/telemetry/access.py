@@ -32,6 +32,8 @@ class RequestRecord(Struct, kw_only=True):
     endpoint: str | None = None
     stream: bool = False
     attempts: list[AttemptRecord] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Location to reason, when failover ended because no other endpoint could be used."""
     status: int = 0
     error_type: str | None = None
     ttft_ms: float | None = None
@@ -62,6 +64,7 @@ def write(record: RequestRecord) -> None:
         stream=record.stream,
         attempts=len(record.attempts),
         attempt_log=[structs.asdict(attempt) for attempt in record.attempts],
+        refused=record.refused,
         status=record.status,
         error_type=record.error_type,
         ttft_ms=record.ttft_ms,

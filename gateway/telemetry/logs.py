@@ -17,12 +17,18 @@ LOGGER = logging.getLogger("concord")
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON; fields come from `event`."""
 
+    def __init__(self, replica: str | None = None) -> None:
+        """`replica` stands in every line."""
+        super().__init__()
+        self._common = {"replica": replica} if replica else {}
+
     def format(self, record: logging.LogRecord) -> str:
         """Render one line."""
         line: dict[str, Any] = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "msg": record.getMessage(),
+            **self._common,
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
@@ -30,12 +36,12 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
-def configure(level: int = logging.INFO) -> None:
+def configure(replica: str) -> None:
     """Send everything, uvicorn's own messages included, to stderr as JSON lines."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(JsonFormatter(replica))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    LOGGER.setLevel(level)
+    LOGGER.setLevel(logging.INFO)
     # What no line shows need not be gathered for each.
     logging._srcfile = None  # where a line was logged from
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -59,7 +59,6 @@ async def test_a_stream_is_relayed_however_it_is_split(route: Route, size: int) 
     assert stream.usage == Usage(prompt_tokens=9, completion_tokens=2)
     assert stream.finish_reasons == {0: "stop"}
     assert stream.has_output
-    assert stream.ttft_ms is not None
     assert transport.body.closed
 
 
@@ -213,7 +212,6 @@ async def test_an_answer_without_output_is_empty(route: Route) -> None:
     assert failure is not None
     assert (failure.kind, failure.outcome) == (Kind.EMPTY, Outcome.FAILURE)
     assert len(chunks(frames)) == 3
-    assert stream.ttft_ms is None
     assert stream.usage is not None
 
 

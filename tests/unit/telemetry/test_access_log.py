@@ -30,6 +30,7 @@ FIELDS = {
     "stream",
     "attempts",
     "attempt_log",
+    "refused",
     "status",
     "error_type",
     "ttft_ms",
@@ -93,7 +94,7 @@ async def test_a_request_has_one_line_with_all_that_is_known(logged: Any) -> Non
         },
         {
             "endpoint": "m:b",
-            "status": None,
+            "status": 200,
             "error_type": None,
             "probe": False,
             "dropped": {"a": "already_attempted"},
