@@ -13,12 +13,14 @@
 -- ARGV[2] candidates         string   "<location> <weight> ..." in declaration order
 -- ARGV[3] tried              string   "<location> ..." that this request has tried already
 -- ARGV[4] order              string   "draw" | "declared" | "pinned" (no circuit, no probe)
--- ARGV[5] draws              string   one number in [0, 1) per candidate
+-- ARGV[5] draws              string   "<number in [0, 1)> ...", as many as there are candidates, or
+--                                     fewer: when they run out the answer is "short"
 -- ARGV[6] lease_ms           int
 -- ARGV[7] failure_threshold  int
 -- ARGV[8] cooldown_ms        int
 -- RETURNS [status, location, probe, inflight, drawn, retry_after_ms, reasons]
---         status "admitted" | "refused"; reasons "<location>=<reason> ..." of those struck out
+--         status "admitted" | "refused" | "short"
+--         reasons "<location>=<reason> ..." of those struck out
 -- @include lib/number
 -- @include lib/clock
 -- @include lib/claim
@@ -43,13 +45,7 @@ local tried = {}
 for location in string.gmatch(ARGV[3], '%S+') do
   tried[location] = true
 end
-local draws = {}
-for number in string.gmatch(ARGV[5], '%S+') do
-  draws[#draws + 1] = tonumber(number)
-end
-if order == 'draw' and #draws < #locations then
-  return redis.error_reply('BADARG draws: one number per candidate is needed')
-end
+local next_number = string.gmatch(ARGV[5], '%S+')
 
 -- reap
 local now, stepped = model_clock(endpoints)
@@ -106,16 +102,21 @@ for i = 1, #locations do
 end
 local drawn = 0
 
+-- Returns nil when the numbers have run out.
 local function next_place()
   if order ~= 'draw' then
     return 1
+  end
+  local number = next_number()
+  if not number then
+    return nil
   end
   local total = 0
   for _, index in ipairs(left) do
     total = total + weights[index]
   end
   drawn = drawn + 1
-  local threshold, sum = draws[drawn] * total, 0
+  local threshold, sum = tonumber(number) * total, 0
   if total > 0 then
     for place, index in ipairs(left) do
       sum = sum + weights[index]
@@ -131,6 +132,9 @@ local chosen, row
 local reasons, soonest_ms = {}, 0
 while #left > 0 and not chosen do
   local place = next_place()
+  if not place then
+    return { 'short', '', 0, 0, drawn, 0, '' }
+  end
   local location = locations[left[place]]
   local usable, reason, left_ms = judge(location)
   if usable then

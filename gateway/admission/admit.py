@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -14,6 +15,9 @@ from gateway.core.outcome import Outcome
 from gateway.core.plan import Plan
 from gateway.errors import NoHealthyUpstream, StateUnavailable
 from gateway.state.store import AdmitReply, Store
+
+USUAL_DRAWS = 8
+"""How many numbers a draw gets at first. More are made only for one that has used these up."""
 
 
 class Refused(Struct, frozen=True):
@@ -55,17 +59,13 @@ class Admission:
         given back.
         """
         claim_id = self._claims.next_id()
-        table = plan.candidates.table
+        count = len(plan.candidates.table) if order == "draw" else 0
         try:
-            reply = await self._store.admit(
-                plan.model.id,
-                claim=claim_id,
-                candidates=table,
-                tried=tuple(plan.struck),
-                order=order,
-                draws=draws(request_id, attempt, len(table)) if order == "draw" else (),
-                lease_ms=self._lease_ms,
+            reply = await self._ask(
+                plan, claim_id, order, draws(request_id, attempt, min(count, USUAL_DRAWS))
             )
+            if reply.is_short:
+                reply = await self._ask(plan, claim_id, order, draws(request_id, attempt, count))
         except asyncio.CancelledError:
             self._settlement.undo(plan.model.id, claim_id)
             raise
@@ -74,6 +74,19 @@ class Admission:
                 self._settlement.undo(plan.model.id, claim_id)
             raise
         return self._granted(plan, claim_id, reply)
+
+    async def _ask(
+        self, plan: Plan, claim_id: str, order: str, numbers: Sequence[float]
+    ) -> AdmitReply:
+        return await self._store.admit(
+            plan.model.id,
+            claim=claim_id,
+            candidates=plan.candidates.table,
+            tried=tuple(plan.struck),
+            order=order,
+            draws=numbers,
+            lease_ms=self._lease_ms,
+        )
 
     def first_token(self, claim: Claim) -> None:
         """Record the attempt's first output, without waiting."""

@@ -29,13 +29,18 @@ STREAM_HEADERS: Headers = [
 
 
 class HttpReply:
-    """The client's end of a request (`core.reply.Reply`), over ASGI."""
+    """The client's end of a request (`core.reply.Reply`), over ASGI.
+
+    A comment may be sent while output is, or the other way round: the server takes each message
+    whole before it waits for the client, so that they cannot mix.
+    """
 
     def __init__(self, send: Send, record: RequestRecord, *, endpoint_header: bool) -> None:
         self._send = send
         self._record = record
         self._endpoint_header = endpoint_header
-        self._lock = asyncio.Lock()
+        self._writing = 0
+        """Writes under way; more than one only when a comment meets output."""
         self._active_s = 0.0
         """When the last write began, in the loop's time."""
         self._is_stalled = False
@@ -48,19 +53,21 @@ class HttpReply:
 
     async def write(self, data: bytes) -> None:
         """Send a piece of an event stream, after the headers if they are still due."""
-        async with self._lock:
+        self._writing += 1
+        try:
             await self._open_stream()
             if data:
                 self._active_s = asyncio.get_running_loop().time()
                 self._record.bytes_out += len(data)
                 await self._body(data, more=True)
+        finally:
+            self._writing -= 1
 
     async def finish(self) -> None:
         """End an event stream."""
-        async with self._lock:
-            await self._open_stream()
-            self.finished = True
-            await self._body(b"", more=False)
+        await self._open_stream()
+        self.finished = True
+        await self._body(b"", more=False)
 
     async def fail(self, error: GatewayError) -> None:
         """Tell the client of a failure: by status while that is open, else as an error event."""
@@ -104,7 +111,7 @@ class HttpReply:
         try:
             while not self.finished:
                 idle_s = loop.time() - self._active_s
-                if self._lock.locked():
+                if self._writing:
                     if stall_s is not None and idle_s >= stall_s:
                         raise TimeoutError
                 elif interval_s and idle_s >= interval_s:

@@ -39,6 +39,11 @@ class AdmitReply(Struct, frozen=True, array_like=True):
         """Whether there is a claim."""
         return self.status == "admitted"
 
+    @property
+    def is_short(self) -> bool:
+        """Whether nothing was decided, for the draw has used up its numbers."""
+        return self.status == "short"
+
     def refused(self) -> dict[str, str]:
         """Location to reason, of the endpoints that were looked at and struck out."""
         pairs = (word.rpartition("=") for word in self.reasons.split())
@@ -115,7 +120,7 @@ class Store:
         """Choose among candidates (location, weight > 0) and claim room on the chosen one.
 
         Those `tried` already are struck out. `order` is `draw`, `declared` or `pinned`; for `draw`
-        one number per candidate is needed.
+        one number per candidate is needed, or fewer: then the answer may be short of them.
         """
         reply = await self._call(
             AdmitReply,

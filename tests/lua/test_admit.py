@@ -73,13 +73,19 @@ def test_declared_order_takes_the_first_admissible_and_draws_nothing(rig: Rig) -
     assert second.refused() == {"a": "already_attempted"}
 
 
-def test_too_few_draws_are_our_own_fault_and_write_nothing(rig: Rig) -> None:
+def test_a_draw_that_runs_out_of_numbers_is_short_and_writes_nothing(rig: Rig) -> None:
     before = rig.state()
 
-    with pytest.raises(Exception, match="BADARG draws"):
-        rig.admit("r.1", "a 1 b 1", u=(0.5,))
+    short = rig.admit("r.1", "a 1 b 1 c 1", u=(0.0, 0.0), tried="a b")
 
+    assert short.is_short
+    assert not short.is_admitted
     assert rig.state() == before
+    assert rig.admit("r.1", "a 1 b 1 c 1", u=(0.0, 0.0, 0.0), tried="a b").location == "c"
+
+
+def test_a_draw_needs_no_more_numbers_than_it_uses(rig: Rig) -> None:
+    assert rig.admit("r.1", "a 1 b 1 c 1", u=(0.5,)).location == "b"
 
 
 class TestAnOpenCircuit:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
-from gateway.admission.admit import Admission, Refused
+from gateway.admission.admit import USUAL_DRAWS, Admission, Refused
 from gateway.admission.claims import Claim, Claims, batches, new_replica_id
+from gateway.admission.draws import draws
 from gateway.admission.settlement import Settlement
 from gateway.admission.upkeep import Upkeep
 from gateway.core.outcome import Outcome
 from gateway.core.reasons import Reason
+from gateway.state.store import AdmitReply
 from tests.fakes.builders import plan, route
 from tests.fakes.store import MemoryStore
 
@@ -132,3 +136,27 @@ async def test_an_abandoned_claim_gives_its_room_back_after_the_grace() -> None:
     await settlement.drain(5)
     assert asyncio.get_running_loop().time() - began >= 0.05
     assert store.outcomes == [("a", Outcome.NEUTRAL, 0)]
+
+
+async def test_a_draw_that_strikes_out_many_gets_the_rest_of_its_numbers() -> None:
+    # Given more candidates than a draw gets numbers for at first, all closed but one
+    store, claims = MemoryStore(), Claims("r1")
+    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=0)  # type: ignore[arg-type]
+    admission = Admission(store, claims, settlement, lease_ms=1000)  # type: ignore[arg-type]
+    asked: list[list[float]] = []
+    admit = store.admit
+
+    async def needs_ten(*args: Any, **values: Any) -> AdmitReply:
+        numbers: Sequence[float] = values["draws"]
+        asked.append(list(numbers))
+        if len(numbers) < 10:
+            return AdmitReply("short", "", 0, 0, len(numbers), 0, "")
+        return await admit(*args, **values)
+
+    store.admit = needs_ten  # type: ignore[method-assign]
+    routes = [route(f"at-{n}") for n in range(12)]
+    # When it draws
+    granted = await admission.admit(plan(*routes), order="draw", request_id="r", attempt=1)
+    # Then the numbers are those of the request, first the usual few and then all
+    assert isinstance(granted, Claim)
+    assert asked == [draws("r", 1, USUAL_DRAWS), draws("r", 1, 12)]
