@@ -116,15 +116,16 @@ def _read_route(
 
 def _claim_names(drafts: list[ModelDraft], problems: Problems) -> dict[str, str]:
     declared: dict[str, str] = {}
-    readable = [(draft.path, draft.entry) for draft in drafts if draft.entry]
-    for path, entry in readable:
-        if entry.id in declared:
-            problems.error(f"{path}.id", f"the id {entry.id!r} is given twice")
-        declared[entry.id] = entry.id
-    for path, entry in readable:
-        for index, alias in enumerate(entry.aliases):
-            owner = declared.setdefault(alias, entry.id)
-            if owner != entry.id or alias == entry.id or alias in entry.aliases[:index]:
+    named = [(draft.path, *_names_in(draft.tree)) for draft in drafts]
+    for path, model_id, _ in named:
+        if model_id in declared:
+            problems.error(f"{path}.id", f"the id {model_id!r} is given twice")
+        if model_id:
+            declared[model_id] = model_id
+    for path, model_id, aliases in named:
+        for index, alias in enumerate(aliases):
+            owner = declared.setdefault(alias, model_id)
+            if owner != model_id or alias == model_id or alias in aliases[:index]:
                 problems.error(
                     f"{path}.aliases[{index}]",
                     f"the name {alias!r} already leads to the model {owner!r}",
@@ -197,3 +198,12 @@ def _judge_locations(routes: list[tuple[str, Route]], problems: Problems) -> Non
                 f"has the same location {route.location!r} as {other}",
                 "give one of the two a location: of its own",
             )
+
+
+def _names_in(tree: Mapping[str, object]) -> tuple[str, list[str]]:
+    """The id and the aliases that an entry gives, also where something else about it is wrong."""
+    model_id, aliases = tree.get("id"), tree.get("aliases")
+    return (
+        model_id if isinstance(model_id, str) else "",
+        [one for one in aliases if isinstance(one, str)] if isinstance(aliases, list) else [],
+    )

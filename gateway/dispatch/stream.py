@@ -161,7 +161,9 @@ class ChatStream:
         """The next bytes, `None` at the end; an error after the finish is an end, too."""
         self._deadline.move(self._read_until_s())
         try:
-            return await anext(self._body, None)
+            return await self._body.__anext__()
+        except StopAsyncIteration:
+            return None
         except asyncio.CancelledError:
             if not self._deadline.has_passed():
                 raise
