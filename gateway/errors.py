@@ -73,8 +73,9 @@ class ModelNotFound(CallerError):
     code = "model_not_found"
 
     def __init__(self, name: str) -> None:
+        shown = name if len(name) <= 200 else f"{name[:200]}…"
         super().__init__(
-            f"The model '{name}' does not exist or you do not have access to it.", param="model"
+            f"The model '{shown}' does not exist or you do not have access to it.", param="model"
         )
 
 

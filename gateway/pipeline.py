@@ -43,8 +43,14 @@ class Exchange(Struct, kw_only=True):
     pin: str | None = None
     trace_headers: Mapping[str, str] = field(default_factory=dict)
     failures: list[UpstreamFailure] = field(default_factory=list)
-    empty_answer: bytes | None = None
+    empty_answer: EmptyAnswer | None = None
+
+
+class EmptyAnswer(Struct, frozen=True):
     """An answer without output, as it came: better than none when no route is left."""
+
+    endpoint: str
+    data: bytes
 
 
 class Pipeline:
@@ -91,8 +97,11 @@ class Pipeline:
                 # Only an attempt that was cut off still has its claim: the others have settled it.
                 self._admission.abandon(claim)
         if exchange.empty_answer is not None:
-            return await self._answer(exchange, exchange.empty_answer)
-        raise failover.surfaced(exchange.failures).to_client(chat.model)
+            record.endpoint = exchange.empty_answer.endpoint
+            return await self._answer(exchange, exchange.empty_answer.data)
+        surfaced = failover.surfaced(exchange.failures)
+        record.endpoint = surfaced.endpoint
+        raise surfaced.to_client(chat.model)
 
     async def _attempt(self, exchange: Exchange, plan: Plan, claim: Claim) -> None:
         record = exchange.record
@@ -122,7 +131,7 @@ class Pipeline:
             )
         except UpstreamFailure as failure:
             if failure.completion is not None:
-                exchange.empty_answer = failure.completion.body
+                exchange.empty_answer = EmptyAnswer(failure.endpoint, failure.completion.body)
             raise
         self._admission.settle_later(claim, Outcome.SUCCESS, 200)
         record.usage = answer.usage
@@ -156,7 +165,7 @@ class Pipeline:
                         held.clear()
             except UpstreamFailure as failure:
                 if failure.kind is Kind.EMPTY:
-                    exchange.empty_answer = b"".join(held)
+                    exchange.empty_answer = EmptyAnswer(failure.endpoint, b"".join(held))
                 raise
             finally:
                 record.malformed_chunks += stream.malformed

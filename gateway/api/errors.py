@@ -14,7 +14,6 @@ from gateway.errors import GatewayError, InvalidRequest
 from gateway.telemetry.logs import bug
 
 NO_PROXIES = Proxies(())
-"""Errors here are nobody's draw, so ids of callers behind a proxy need not be kept."""
 
 
 class NoSuchPath(InvalidRequest):
@@ -34,7 +33,7 @@ class WrongMethod(InvalidRequest):
 async def on_gateway_error(request: Request, error: Exception) -> Response:
     """Answer an error that an endpoint raised."""
     assert isinstance(error, GatewayError)
-    return _response(request.scope, error)
+    return _response(error)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -42,15 +41,14 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.scope['path']}"
     if error.status_code == 405:
-        response = _response(request.scope, WrongMethod(f"{what} is not allowed."))
+        response = _response(WrongMethod(f"{what} is not allowed."))
         response.headers.update(error.headers or {})
         return response
-    return _response(request.scope, NoSuchPath(f"{what} does not exist."))
+    return _response(NoSuchPath(f"{what} does not exist."))
 
 
-def _response(scope: Scope, error: GatewayError) -> Response:
+def _response(error: GatewayError) -> Response:
     headers = {name.decode(): value.decode() for name, value in error_headers(error)}
-    headers["x-request-id"] = request_id(headers_of(scope), peer_of(scope), NO_PROXIES)
     return Response(
         error_body(error),
         status_code=error.status,
@@ -60,7 +58,7 @@ def _response(scope: Scope, error: GatewayError) -> Response:
 
 
 class LastResort:
-    """Outermost: a bug becomes a 500 in our shape and a line in the log."""
+    """Outermost: every answer carries its request's id, and a bug becomes a 500 in our shape."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -69,18 +67,21 @@ class LastResort:
         """Pass on, and catch what nobody expected."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        # Nothing is drawn here, so ids of clients behind a proxy need not be kept.
+        own_id = request_id(headers_of(scope), peer_of(scope), NO_PROXIES).encode()
         started = False
 
-        async def watched_send(message: Message) -> None:
+        async def named_send(message: Message) -> None:
             nonlocal started
-            started = True
+            if not started:
+                started = True
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", own_id)]
             await send(message)
 
         try:
-            await self._app(scope, receive, watched_send)
+            await self._app(scope, receive, named_send)
         except Exception:  # the boundary: whatever it is, the client gets an answer
-            bug()
+            bug(request_id=own_id.decode())
             if started:
                 raise
-            response = _response(scope, GatewayError("Internal error."))
-            await response(scope, receive, send)
+            await _response(GatewayError("Internal error."))(scope, receive, named_send)

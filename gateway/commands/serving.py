@@ -12,6 +12,7 @@ from collections.abc import Generator
 import uvicorn
 
 from gateway.admission.claims import new_replica_id
+from gateway.api.wire import BoundedHttp
 from gateway.app import Replica
 from gateway.config.result import Config
 from gateway.telemetry import logs
@@ -41,7 +42,7 @@ async def _serve(
     server = Server(
         uvicorn.Config(
             replica.app,
-            http="httptools",
+            http=BoundedHttp,
             ws="none",
             lifespan="on",
             access_log=False,

@@ -43,6 +43,12 @@ _CANNOT_NOW = {
 }
 """Error codes by which a server says that it cannot serve writes at present."""
 
+_NOT_US = {"NOAUTH", "NOPERM", "WRONGPASS"}
+"""Those by which it says that it does not serve us."""
+
+_UNAUTHENTICATED = "Protocol error: unauthenticated"
+"""How it says that to a command of more than ten arguments."""
+
 EMBEDDED_URL = "embedded://"
 
 
@@ -70,12 +76,13 @@ class RedisRunner:
         self._shebang = takes_shebang
         self._may_load = True
         self._has_answered = False
+        self._is_out_of_memory = False
         self._loaded: dict[str, _Loaded] = {}
 
     @property
     def is_available(self) -> bool:
-        """Whether Redis has been reached, and the last calls were answered."""
-        return self._has_answered and not self._breaker.is_open
+        """Whether Redis has been reached, and has done the last calls' work."""
+        return self._has_answered and not self._breaker.is_open and not self._is_out_of_memory
 
     async def run(
         self, name: str, keys: Mapping[str, str], args: Mapping[str, str | int]
@@ -91,6 +98,8 @@ class RedisRunner:
         except RedisError as error:
             raise self._sort(name, number, error) from error
         self._answered()
+        if "allow-oom" not in self._scripts[name].shebang:
+            self._is_out_of_memory = False
         return reply
 
     async def close(self) -> None:
@@ -102,9 +111,13 @@ class RedisRunner:
         code = code_of(error)
         if code == "OOM":  # an answer at once, and what frees memory must not be kept away
             self._answered()
+            if not self._is_out_of_memory:
+                event("state_out_of_memory", level=logging.ERROR, error=str(error))
+            self._is_out_of_memory = True
             return StateUnavailable()
         lost = isinstance(error, ConnectionError | TimeoutError)
-        if lost or code in _CANNOT_NOW:
+        turned_away = code in _NOT_US or _UNAUTHENTICATED in str(error)
+        if lost or turned_away or code in _CANNOT_NOW:
             was_open = self._breaker.is_open
             self._breaker.failed(number)
             is_first = number == 1 and not self._has_answered
@@ -186,6 +199,11 @@ def connect(url: str, scripts: Mapping[str, Script], *, socket_timeout_s: float)
     )
 
 
+def judge_redis_url(url: str) -> None:
+    """Raise `ValueError`, saying why, when a URL cannot be used. Nothing is connected to."""
+    make_link(url, timeout_s=1.0)
+
+
 def make_link(url: str, *, timeout_s: float) -> Link:
     """A link that waits no longer than the timeout and repeats nothing by itself.
 
@@ -198,4 +216,8 @@ def make_link(url: str, *, timeout_s: float) -> Link:
     # The pool only reads the URL: which class of connection, with what. RESP 2, since scripts
     # answer the same in both and pushed messages have no place among replies.
     pool = ConnectionPool.from_url(url, protocol=2, socket_timeout=timeout_s)
+    try:
+        pool.make_connection()  # type: ignore[no-untyped-call]
+    except TypeError as error:
+        raise ValueError(f"the Redis URL holds an option that does not exist: {error}") from error
     return SharedLink(pool.make_connection, timeout_s=timeout_s)

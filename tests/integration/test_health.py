@@ -55,6 +55,7 @@ async def test_endpoints_that_nobody_has_asked_are_healthy(
         "last_error_status": None,
         "consecutive_auth_rejections": 0,
         "inflight": 0,
+        "unreachable_from": {},
     }
     assert len(found["providers"]) == found["routes_configured"] == 14
 

@@ -77,16 +77,30 @@ class TestAUserWithFewRights:
         assert await caller.beat() == 1
         await caller.runner.close()
 
-    async def test_without_its_keys_is_our_own_fault(
+    async def test_without_its_keys_is_turned_away_until_that_is_mended(
         self, server: RedisServer, operator: redis.Redis, keys: Keys
     ) -> None:
         operator.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~other", "+@all")
         caller = Caller(server.url.replace("unix://", "unix://few:pw@"), keys)
 
-        with pytest.raises(ScriptBug, match="beat_replica"):
-            await caller.beat()
-        assert caller.runner.is_available
+        for _ in range(5):
+            await fails(caller)
+        assert not caller.runner.is_available
+        operator.execute_command("ACL", "SETUSER", "few", "allkeys")
+        caller.clock.now += 1.0
+
+        assert await caller.beat() == 1
         await caller.runner.close()
+
+    async def test_that_has_to_authenticate_since_is_turned_away(
+        self, caller: Caller, operator: redis.Redis
+    ) -> None:
+        await caller.admit("r.1")
+        operator.config_set("requirepass", "new")
+        operator.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+        with pytest.raises(StateUnavailable):
+            await caller.admit("r.2")  # a command of more than ten arguments
 
 
 class TestAServerThatCannotNow:
@@ -170,8 +184,12 @@ class TestAServerOutOfMemory:
             with pytest.raises(StateUnavailable):
                 await caller.admit(f"new.{i}")
 
-        assert caller.runner.is_available, "or what frees memory would be kept away"
-        assert await caller.reap() == 0
+        assert await caller.reap() == 0, "what frees memory is not kept away"
+        assert not caller.runner.is_available, "and operators are told"
+
+        operator.config_set("maxmemory", 0)
+        await caller.admit("r.2")
+        assert caller.runner.is_available
 
 
 def wait_until_busy(operator: redis.Redis) -> None:
