@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import random
 import re
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError, InvalidResponse, RedisError, TimeoutError
 
 READ_BYTES = 65536
+RECONNECT_S = 0.02
+"""At most so long a replica waits before it connects again."""
 GIVE_UP_AFTER = 10
 """Timeouts after which a silent connection is taken for dead."""
 TURNS = 3
@@ -64,6 +67,7 @@ class SharedLink:
         self._timeout_s = timeout_s
         self._connection: AbstractConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._was_lost = False
         self._reading: asyncio.Task[None] | None = None
         self._calls: deque[_Call] = deque()
         self._unsent: list[bytes] = []
@@ -105,11 +109,14 @@ class SharedLink:
         await asyncio.shield(self._connecting)
 
     async def _open(self) -> None:
+        if self._was_lost:  # by all replicas at the same moment: they come back one by one
+            await asyncio.sleep(random.uniform(0, RECONNECT_S))
         connection = self._make()
         try:
             async with asyncio.timeout(self._timeout_s):
                 await connection.connect()  # type: ignore[no-untyped-call]
             self._connection = connection
+            self._was_lost = False
             self._reading = asyncio.ensure_future(self._read(connection))
         except builtins.TimeoutError as error:
             raise TimeoutError("connecting took too long") from error
@@ -174,6 +181,7 @@ class SharedLink:
     def _lose(self, failure: RedisError) -> None:
         """Give the connection up and fail what was under way on it."""
         connection, self._connection, self._reading = self._connection, None, None
+        self._was_lost = True
         calls, self._calls = self._calls, deque()
         self._unsent.clear()
         if self._watch:

@@ -51,7 +51,11 @@ def configure(replica: str) -> None:
 
 def event(name: str, *, level: int = logging.INFO, **fields: object) -> None:
     """Log an event by its stable name. Fields MUST be free of secrets and prompts."""
-    LOGGER.log(level, name, extra={"fields": fields})
+    if LOGGER.isEnabledFor(level):
+        # What Logger.log adds to this, a look at its caller and at `extra`, no line shows.
+        record = logging.LogRecord(LOGGER.name, level, "", 0, name, None, None)
+        record.fields = fields
+        LOGGER.handle(record)
 
 
 def bug(**fields: object) -> None:
