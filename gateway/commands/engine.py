@@ -14,6 +14,7 @@ from typing import Any
 
 import uvicorn
 
+from gateway.commands.ports import port_or_any
 from gateway.engine.app import engine_app
 from gateway.engine.settings import EngineSettings
 
@@ -24,8 +25,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Add `engine` to the commands."""
     parser = subparsers.add_parser("engine", help="run a simulated upstream engine")
     usual = EngineSettings()
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (default 8000)")
+    parser.add_argument("--host", default="127.0.0.1", help="default %(default)s")
+    parser.add_argument(
+        "--port", type=port_or_any, default=8000, help="0 takes a free one (default %(default)s)"
+    )
     parser.add_argument("--name", help="answered as system_fingerprint (default engine-PORT)")
     parser.add_argument(
         "--ttft-ms",

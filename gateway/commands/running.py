@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -33,17 +34,36 @@ def running_file(environ: Mapping[str, str]) -> Path:
     return Path(base) / f"concord-{os.getuid()}" / "up.json"
 
 
+def prepare(path: Path) -> None:
+    """Make the folder and see whether it can be written; raises what `publish` does."""
+    _make_folder(path)
+    draft = _draft(path)
+    draft.touch(mode=0o600)
+    draft.unlink()
+
+
 def publish(path: Path, running: Running) -> None:
-    """Write the file in one step. Raises `NotPrivate` where its folder is not ours alone."""
+    """Write the file in one step.
+
+    Raises `NotPrivate` where its folder is not ours alone, `OSError` where it cannot be written.
+    """
+    _make_folder(path)
+    draft = _draft(path)
+    draft.touch(mode=0o600)
+    draft.write_bytes(msgspec.json.encode(running))
+    draft.replace(path)
+
+
+def _make_folder(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = path.parent.lstat()
     is_ours = stat.S_ISDIR(folder.st_mode) and folder.st_uid == os.getuid()
     if not is_ours or folder.st_mode & 0o077:
         raise NotPrivate(f"{path.parent} is not a folder of this user's alone (mode 0700)")
-    draft = path.with_name(f"up-{os.getpid()}.json")
-    draft.touch(mode=0o600)
-    draft.write_bytes(msgspec.json.encode(running))
-    draft.replace(path)
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f"up-{os.getpid()}.json")
 
 
 def find(path: Path) -> Running | None:
@@ -57,4 +77,7 @@ def find(path: Path) -> Running | None:
 def withdraw(path: Path, running: Running) -> None:
     """Remove the file unless another `up` has written its own since."""
     if find(path) == running:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # then it tells of an `up` that has ended, as a kill does
+            path.unlink()

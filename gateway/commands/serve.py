@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gateway.auth.addresses import is_loopback
 from gateway.commands.conceal import conceal_password
+from gateway.commands.ports import port_or_any
 from gateway.config.load import environment, load
 
 BACKLOG = 2048
@@ -17,9 +18,11 @@ BACKLOG = 2048
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the command."""
     parser = subparsers.add_parser("serve", help="run one replica")
-    parser.add_argument("--config", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=4000)
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="DIR", help="folder with models.yaml"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="default %(default)s")
+    parser.add_argument("--port", type=port_or_any, default=4000, help="default %(default)s")
     parser.add_argument("--redis", metavar="URL", help="default: the variable REDIS_URL")
     # What `concord up` passes to its replicas.
     parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)
@@ -37,6 +40,13 @@ def run(args: argparse.Namespace) -> int:
     if not args.config.is_dir():
         print(f"concord serve: --config {args.config} is not a folder", file=sys.stderr)
         return 2
+    # Redis is not needed by the other commands, and a good part of their start-up time.
+    from gateway.state.redis import judge_redis_url
+
+    try:
+        judge_redis_url(redis_url)
+    except ValueError as error:
+        return _refuse(str(error))
     loaded = load(args.config, env, redis_url=redis_url, serving=True)
     for problem in loaded.problems:
         print(f"concord serve: {problem}", file=sys.stderr)
@@ -60,10 +70,7 @@ def run(args: argparse.Namespace) -> int:
     # Not needed by the other commands, and the better part of their start-up time.
     from gateway.commands.serving import serve
 
-    try:
-        serve(config, redis_url, sockets, drain_delay_s)
-    except ValueError as error:  # of the Redis URL
-        return _refuse(str(error))
+    serve(config, redis_url, sockets, drain_delay_s)
     return 0
 
 

@@ -1,11 +1,13 @@
 """`concord up`: a whole cluster on this machine, for a first look and for small installations.
 
-1. Take the store: the Redis of `--redis` or `REDIS_URL`, else a private server, else the embedded
-   store.
+1. Judge what was given, so that nothing starts in vain: the Redis URL, the ports, the place of the
+   file that tells of this cluster.
 2. Bind the one socket that all replicas accept on. Replica i also listens on the port + i.
-3. Without `--config`, write a demo configuration and start its two simulated engines.
-4. Start the replicas and wait until each says that it is ready.
-5. Print where everything is, and watch until a signal comes or a process ends by itself.
+3. Without `--config`, write a demo configuration for two simulated engines.
+4. Take the store: the Redis of `--redis` or `REDIS_URL`, else a private server, else the embedded
+   store.
+5. Start the engines and the replicas, and wait until each says that it is ready.
+6. Print where everything is, and watch until a signal comes or a process ends by itself.
 
 At the end the replicas drain first; then the engines go, then the store. A second signal hurries.
 """
@@ -18,23 +20,29 @@ import secrets
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from gateway.commands.cluster import CannotStart, Cluster, Interrupted, Place
-from gateway.commands.conceal import conceal_password
+from gateway.commands.conceal import conceal_password, redis_cli
 from gateway.commands.demo import without_other_files, write_demo
+from gateway.commands.ports import HIGHEST, port
 from gateway.commands.processes import Interrupts
-from gateway.commands.running import NotPrivate, Running, publish, running_file, withdraw
+from gateway.commands.running import (
+    NotPrivate,
+    Running,
+    prepare,
+    publish,
+    running_file,
+    withdraw,
+)
 from gateway.config.load import environment, load
 from gateway.config.result import Config
 from gateway.state.server import PrivateRedis, ServerFailed, find_server
 
 EMBEDDED = "embedded://"
-SCHEMES = ("redis", "rediss", "unix", "embedded")
 ENGINES = {"engine-a": 100, "engine-b": 101}
 """The demo's engines, and where they listen above the cluster's port."""
 
@@ -49,9 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--replicas", metavar="N", type=_positive, help="default 2; on the embedded store 1"
     )
     parser.add_argument("--host", metavar="H", default="127.0.0.1", help="default %(default)s")
-    parser.add_argument(
-        "--port", metavar="P", type=_positive, default=4000, help="default %(default)s"
-    )
+    parser.add_argument("--port", metavar="P", type=port, default=4000, help="default %(default)s")
     parser.add_argument(
         "--redis", metavar="URL", help="default $REDIS_URL, else a private redis-server"
     )
@@ -75,11 +81,16 @@ def run(args: argparse.Namespace) -> int:
 def _run(
     args: argparse.Namespace, environ: Mapping[str, str], interrupts: Interrupts, stack: ExitStack
 ) -> None:
+    given = args.redis or environ.get("REDIS_URL")
+    if given:
+        _judge_redis(given)
+    _judge_ports(args, 1 if given == EMBEDDED else 2)
+    path = running_file(environ)
+    _in_its_folder(path, lambda: prepare(path))
     place = Place(args.host, args.port)
     listener = stack.enter_context(place.listen())
     admin_key = environ.get("CONCORD_ADMIN_KEY") or f"sk-concord-admin-{secrets.token_hex(16)}"
     environ = {**environ, "CONCORD_ADMIN_KEY": admin_key}
-    given = args.redis or environ.get("REDIS_URL")
     if args.config:
         folder = args.config.resolve()
     else:
@@ -107,8 +118,7 @@ def _run(
         admin_key=admin_key,
         config=str(folder),
     )
-    path = running_file(environ)
-    publish(path, running)
+    _in_its_folder(path, lambda: publish(path, running))
     stack.callback(withdraw, path, running)
     _print(running, config)
     cluster.watch()
@@ -121,9 +131,45 @@ def _load(folder: Path, environ: Mapping[str, str], redis: str | None) -> Config
         raise CannotStart(
             "\n".join(["the configuration cannot be served", *map(str, loaded.errors)])
         )
-    if not loaded.config.models:
-        raise CannotStart(f"{folder} has no model to serve")
+    if not _chats(loaded.config):
+        raise CannotStart(
+            "\n".join(
+                [f"{folder} has no chat model that can be served", *map(str, loaded.warnings)]
+            )
+        )
     return loaded.config
+
+
+def _chats(config: Config) -> list[str]:
+    return [model.id for model in config.models.values() if model.model_type == "chat"]
+
+
+def _judge_redis(url: str) -> None:
+    # Not needed by the other commands, and a good part of their start-up time.
+    from gateway.state.redis import judge_redis_url
+
+    try:
+        judge_redis_url(url)
+    except ValueError as problem:
+        raise CannotStart(str(problem)) from problem
+
+
+def _judge_ports(args: argparse.Namespace, replicas: int) -> None:
+    above = max([args.replicas or replicas, *([] if args.config else ENGINES.values())])
+    if args.port + above > HIGHEST:
+        raise CannotStart(
+            f"the ports up to {above} above --port are needed, too, so that {args.port} is too "
+            f"high: give at most {HIGHEST - above}"
+        )
+
+
+def _in_its_folder(path: Path, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except OSError as problem:
+        raise CannotStart(
+            f"cannot write {path}: {problem.strerror} (XDG_RUNTIME_DIR chooses another folder)"
+        ) from problem
 
 
 def _private_store(stack: ExitStack) -> PrivateRedis | None:
@@ -132,10 +178,7 @@ def _private_store(stack: ExitStack) -> PrivateRedis | None:
 
 
 def _replicas(wanted: int | None, redis: str) -> int:
-    scheme = urlsplit(redis).scheme
-    if scheme not in SCHEMES:
-        raise CannotStart("the Redis URL must start with redis://, rediss:// or unix://")
-    if scheme != "embedded":
+    if redis != EMBEDDED:
         return wanted or 2
     if wanted is not None and wanted > 1:
         raise CannotStart(
@@ -148,8 +191,7 @@ def _replicas(wanted: int | None, redis: str) -> int:
 
 def _print(running: Running, config: Config) -> None:
     """Tell on stdout where everything is. Scripts read these lines; `ready` is the last one."""
-    chats = [model.id for model in config.models.values() if model.model_type == "chat"]
-    model = (chats or list(config.models))[0]
+    model = _chats(config)[0]
     request = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
     call = ["curl", "-s", f"{running.base_url}/chat/completions"]
     call += ["-H", "content-type: application/json"]
@@ -162,21 +204,6 @@ def _print(running: Running, config: Config) -> None:
     print(f"redis: {redis_cli(running.redis)}")
     print(f"curl: {shlex.join(call)}")
     print("ready", flush=True)
-
-
-def redis_cli(url: str) -> str:
-    """Spell how a person reaches the store, without its password."""
-    parts = urlsplit(url)
-    if parts.scheme == "embedded":
-        return "embedded"
-    if parts.scheme == "unix":
-        database = parse_qs(parts.query).get("db", ["0"])[0]
-        chosen = [] if database == "0" else ["-n", database]
-        return shlex.join(["redis-cli", "-s", parts.path, *chosen])
-    if parts.password:
-        user, _, address = parts.netloc.rpartition("@")
-        parts = parts._replace(netloc=f"{user.partition(':')[0]}:***@{address}")
-    return shlex.join(["redis-cli", "-u", parts.geturl()])
 
 
 def _say(message: str) -> None:

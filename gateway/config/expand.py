@@ -2,7 +2,7 @@
 
 A variable that is set but empty counts as unset: container tooling makes no difference between
 the two. `$${` writes a literal `${`. A string with an unset variable becomes an `Unset`, so that
-later steps see a gap instead of a half address.
+later steps see a gap instead of a half address. A default is plain text: references do not nest.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Expansion(Struct, frozen=True, kw_only=True):
     missing: tuple[Missing, ...]
     broken: tuple[str, ...]
     """Paths of strings with a `${` that is not a reference."""
+    nested: tuple[str, ...]
+    """Paths of strings with a `${` inside a default."""
     values: Mapping[str, str]
     """Value -> name of every variable used, to keep values out of messages."""
 
@@ -59,6 +61,7 @@ def expand(tree: object, env: Mapping[str, str]) -> Expansion:
         tree=expanded,
         missing=tuple(walk.missing),
         broken=tuple(walk.broken),
+        nested=tuple(walk.nested),
         values=walk.values,
     )
 
@@ -68,6 +71,7 @@ class _Walk:
         self.env = env
         self.missing: list[Missing] = []
         self.broken: list[str] = []
+        self.nested: list[str] = []
         self.values: dict[str, str] = {}
 
     def value(self, value: object, path: str) -> object:
@@ -89,6 +93,9 @@ class _Walk:
                 return "${"
             if found["broken"]:
                 self.broken.append(path)
+                return found[0]
+            if "${" in (found["default"] or ""):
+                self.nested.append(path)
                 return found[0]
             used = True
             name = found["name"]

@@ -6,9 +6,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from gateway.config.keys_schema import KeyEntry
 from gateway.config.problems import Problems, did_you_mean
 from gateway.config.result import KeyRecord
-from gateway.config.schema import KeyEntry
 from gateway.config.validate import read
 
 

@@ -23,19 +23,23 @@ from gateway.config.digest import config_digest
 from gateway.config.drafts import Surroundings
 from gateway.config.expand import Expansion, expand
 from gateway.config.keys import build_keys, sha256
+from gateway.config.keys_schema import KeysFile
 from gateway.config.location import is_shared
 from gateway.config.models import Built, build_models
 from gateway.config.problems import Problems, did_you_mean, within
 from gateway.config.result import Config, KeyRecord, Loaded
-from gateway.config.schema import KeysFile, RoutingFile, Settings
+from gateway.config.schema import RoutingFile, Settings
 from gateway.config.settings import settle_settings
 from gateway.config.source import parse_yaml
 from gateway.config.strategies import STRATEGY_PARAMS
+from gateway.config.texts import holds_half_characters, is_text, judge_variable
 from gateway.config.validate import read
 
 MODELS_FILE = "models.yaml"
 ROUTING_FILE = "routing.yaml"
 KEYS_FILE = "keys.yaml"
+_LISTED = 3
+"""How many folders a hint names."""
 
 _PATH_VARIABLES: Mapping[str, tuple[str, ...]] = {
     MODELS_FILE: ("MODELS_CONFIG_PATH", "MODELS_CONFIG"),
@@ -97,8 +101,10 @@ class _Loading:
 
     def load(self, folder: Path) -> Loaded:
         files = {name: self._file(folder, name) for name in _PATH_VARIABLES}
+        for name in ("CONCORD_ADMIN_KEY", "CONCORD_SECRET"):
+            judge_variable(name, self.env.get(name, ""), self.problems)
         admin_key = self.env.get("CONCORD_ADMIN_KEY", "").strip()
-        admin_key_sha256 = sha256(admin_key) if admin_key else None
+        admin_key_sha256 = sha256(admin_key) if admin_key and is_text(admin_key) else None
         secret = self.env.get("CONCORD_SECRET", "").strip() or None
         if secret is None and not self.serving:
             self.problems.warning(
@@ -161,6 +167,10 @@ class _Loading:
         problems.scrub(expansion.values)
         for broken in expansion.broken:
             problems.error(broken, "holds a ${ that names no variable", "a literal one is $${")
+        for nested in expansion.nested:
+            problems.error(nested, "holds a ${ inside a default", "a default is plain text")
+        if holds_half_characters(raw, problems) or holds_half_characters(expansion.tree, problems):
+            return _File(problems=problems, exists=True)
         return _File(problems=problems, raw=raw, expansion=expansion, exists=True)
 
     def _note_missing_models(self, folder: Path, problems: Problems) -> None:
@@ -173,9 +183,13 @@ class _Loading:
             problems.error("", *_litellm("config.yaml is a LiteLLM configuration"))
             return
         near = [name for name in ("models.yml", "model.yaml") if (folder / name).exists()]
-        problems.error(
-            "", "there is no such file", f"rename {near[0]}" if near else "it lists the models"
-        )
+        below = sorted(str(path.parent) for path in folder.glob(f"*/{MODELS_FILE}"))
+        hint = "it lists the models"
+        if near:
+            hint = f"rename {near[0]}"
+        elif below:
+            hint = f"there is one in {', '.join(below[:_LISTED])}"
+        problems.error("", "there is no such file", hint)
 
     def _settings(self, file: _File) -> Settings:
         content: RoutingFile | None = None

@@ -19,7 +19,12 @@ from gateway.config.drafts import ModelDraft, RouteDraft, Surroundings
 from gateway.config.expand import Missing
 from gateway.config.gaps import drop_incomplete
 from gateway.config.listing import Standing, assemble
-from gateway.config.models_schema import ModelEntry, RouteEntry
+from gateway.config.models_schema import (
+    LARGEST_WEIGHT,
+    SMALLEST_WEIGHT,
+    ModelEntry,
+    RouteEntry,
+)
 from gateway.config.prices import judge_prices
 from gateway.config.problems import Problems, within
 from gateway.config.routes import RouteBuilder
@@ -106,6 +111,9 @@ def _read_route(
     entry = read(item, RouteEntry, path, problems, misplaced=_MISPLACED_IN_ROUTE)
     if entry is not None and entry.route_id is not None:
         problems.warning(f"{path}.route_id", "is ignored in a file", "write location:")
+    weight = entry.weight if entry is not None else 0
+    if weight and not SMALLEST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        problems.error(f"{path}.weight", "is out of range", "0, or between 1e-9 and 1e9")
     return RouteDraft(
         path=path,
         tree=item if isinstance(item, dict) else {},

@@ -17,6 +17,8 @@ Name = Annotated[str, Meta(min_length=1)]
 _NAME = r"^[^\s\x00-\x1f\x7f]{1,256}$"
 _NO_SPACES = {"form": "1 to 256 characters without spaces"}
 _PLAIN = {"form": "one or more of A-Z a-z 0-9 . _ @ -"}
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-9, 1e9
+"""Of a route in service. Sums and shares of such weights neither overflow nor vanish."""
 Limit = Annotated[int, Meta(ge=1)]
 
 
@@ -141,7 +143,11 @@ class RouteEntry(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of a model's `route:` list."""
 
     weight: Annotated[
-        float, Meta(ge=0, description="Share of the draw; 0 keeps the route out of service.")
+        float,
+        Meta(
+            ge=0,
+            description="Share of the draw, 1e-9 to 1e9; 0 keeps the route out of service.",
+        ),
     ] = 1.0
     location: Annotated[
         Annotated[str, Meta(pattern="^[A-Za-z0-9._@-]+$", extra=_PLAIN)] | None,

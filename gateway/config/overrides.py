@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.config.problems import Problems
-from gateway.config.schema import RoutingFile, TimeoutOverrides
+from gateway.config.schema import YEAR_S, RoutingFile, Seconds, TimeoutOverrides
 
 T = TypeVar("T", bound=Struct)
 
@@ -42,7 +42,8 @@ _TIMEOUTS = (
 
 _Count = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
-_Duration = Annotated[float, Meta(ge=0)]
+_Timeout = Annotated[float, Meta(le=YEAR_S)]
+"""Below 0 it is off, as 0 is."""
 
 _CHECKED_ONLY: tuple[tuple[str, Any], ...] = (
     ("ROUTING_PRIORITY_INTERACTIVE", int),
@@ -52,11 +53,11 @@ _CHECKED_ONLY: tuple[tuple[str, Any], ...] = (
     ("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", _Count),
     ("UPSTREAM_CONCURRENCY_MAX_LIMIT", _Count),
     ("UPSTREAM_CONCURRENCY_PROBE_SUCCESS_INTERVAL", _Count),
-    ("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", _Duration),
-    ("STREAM_MAX_IDLE_S", _Duration),
-    ("STREAM_MAX_FIRST_FRAME_IDLE_S", _Duration),
-    ("REQUEST_TIMEOUT_SECONDS", _Duration),
-    ("STREAM_REQUEST_TIMEOUT_SECONDS", float),
+    ("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", Seconds),
+    ("STREAM_MAX_IDLE_S", Seconds),
+    ("STREAM_MAX_FIRST_FRAME_IDLE_S", Seconds),
+    ("REQUEST_TIMEOUT_SECONDS", Seconds),
+    ("STREAM_REQUEST_TIMEOUT_SECONDS", _Timeout),
     ("WEB_CONCURRENCY", _Positive),
     ("UVICORN_WORKERS", _Positive),
     ("GUNICORN_WORKERS", _Positive),
@@ -102,7 +103,7 @@ def _override(section: T, name: str, env: Mapping[str, str], problems: Problems)
 def _override_timeouts(
     timeouts: TimeoutOverrides, env: Mapping[str, str], problems: Problems
 ) -> TimeoutOverrides:
-    given = {field: _value(name, float, env, problems) for name, field in _TIMEOUTS}
+    given = {field: _value(name, _Timeout, env, problems) for name, field in _TIMEOUTS}
     return msgspec.structs.replace(
         timeouts,
         **{field: max(0.0, value) for field, value in given.items() if value is not None},
@@ -140,4 +141,6 @@ def _describe(kind: Any) -> str:
     words = {bool: "true or false", int: "a whole number", float: "a number"}[base]
     if meta.ge is not None and meta.le is not None:
         return f"{words} from {meta.ge} to {meta.le}"
+    if meta.le is not None:
+        return f"{words}, at most {meta.le}"
     return f"{words}, at least {meta.ge}" if meta.ge is not None else words

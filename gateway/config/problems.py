@@ -71,7 +71,8 @@ class Problems:
     def _clean(self, text: str) -> str:
         for value in sorted(self._scrubbed, key=len, reverse=True):
             text = text.replace(value, "${" + self._scrubbed[value] + "}")
-        return text
+        # Half a character, such as a file name that is no text, cannot be printed.
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.config.keys_schema import KeyEntry
 from gateway.config.models_schema import (
     Amount,
     ModelEntry,
@@ -26,7 +27,6 @@ from gateway.config.schema import (
     Affinity,
     Circuit,
     Deployment,
-    KeyEntry,
     Prefill,
     RoutingFile,
     Server,
@@ -54,10 +54,10 @@ twice and names that lead to two models are errors.
 ## Variables
 
 `${NAME}` in any string, also inside a longer one, is replaced by the environment variable;
-`${NAME:-default}` has a default, `$${` is a literal `${`. A variable that is set but empty counts
-as unset. When a replica starts, a route that needs an unset variable is dropped if it says
-`optional: true`; otherwise its whole model is, with a warning that names both. A caller's key
-whose variable is unset is refused. In routing.yaml an unset variable is an error.
+`${NAME:-default}` has a default, which is plain text; `$${` is a literal `${`. A variable that is
+set but empty counts as unset. When a replica starts, a route that needs an unset variable is
+dropped if it says `optional: true`; otherwise its whole model is, with a warning that names both.
+A caller's key whose variable is unset is refused. In routing.yaml an unset variable is an error.
 
 Some settings can be overridden from the environment, by the names HybridInference gives them:
 `CIRCUIT_FAILURE_THRESHOLD`, `CIRCUIT_COOLDOWN_SECONDS`, `CIRCUIT_MIN_AVAILABILITY`,
@@ -180,10 +180,10 @@ def _type(kind: Any) -> str:
 
 def _limits(meta: msgspec.Meta) -> str:
     if meta.ge is not None and meta.le is not None:
-        return f", {meta.ge:g} to {meta.le:g}"
+        return f", {meta.ge:.12g} to {meta.le:.12g}"
     if meta.gt is not None:
-        return f" > {meta.gt:g}"
-    return f" >= {meta.ge:g}" if meta.ge is not None else ""
+        return f" > {meta.gt:.12g}" + (f", at most {meta.le:.12g}" if meta.le is not None else "")
+    return f" >= {meta.ge:.12g}" if meta.ge is not None else ""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The shape of routing.yaml and keys.yaml, and the settings they come to.
+"""The shape of routing.yaml, and the settings it comes to.
 
 A section's Struct is both the schema and what the rest of the gateway reads; its field docs become
 the reference in config/README.md. Durations carry their unit in the name, else they are seconds.
@@ -12,7 +12,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from gateway.core.route import Timeouts
 
-Seconds = Annotated[float, Meta(ge=0)]
+DAY_S = 86_400
+YEAR_S = 365 * DAY_S
+"""No duration is longer, so that its milliseconds are exact everywhere they go, such as in Lua."""
+Seconds = Annotated[float, Meta(ge=0, le=YEAR_S)]
 Role = Literal["free", "pro", "internal", "admin"]
 
 
@@ -23,7 +26,8 @@ class Circuit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, description="Failures in a row that open the circuit.")
     ] = 3
     cooldown_seconds: Annotated[
-        float, Meta(ge=0, description="How long an open circuit stays open before one trial.")
+        float,
+        Meta(ge=0, le=DAY_S, description="How long an open circuit stays open before one trial."),
     ] = 30.0
     min_availability: Annotated[
         float, Meta(ge=0, le=1, description="Below this moving average the circuit opens, too.")
@@ -42,7 +46,9 @@ class Affinity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_age_seconds: Annotated[
         int,
         Meta(
-            ge=0, description="A pin ends this long after it was made; 0 is no cap. No effect yet."
+            ge=0,
+            le=YEAR_S,
+            description="A pin ends this long after it was made; 0 is no cap. No effect yet.",
         ),
     ] = 86_400
     session_ids: Annotated[
@@ -90,7 +96,9 @@ class Prefill(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hint_ttl_seconds: Annotated[
         int,
         Meta(
-            ge=0, description="How long an endpoint is believed to cache a prompt. No effect yet."
+            ge=0,
+            le=YEAR_S,
+            description="How long an endpoint is believed to cache a prompt. No effect yet.",
         ),
     ] = 1_200
 
@@ -102,16 +110,23 @@ class TimeoutOverrides(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Seconds one upstream attempt may take. Also per model and per route, the nearest one wins."""
 
     connect: Annotated[
-        Annotated[float, Meta(gt=0)] | UnsetType,
+        Annotated[float, Meta(gt=0, le=YEAR_S)] | UnsetType,
         Meta(description="To open a connection (default 5)."),
     ] = UNSET
     first_byte: Annotated[
         Seconds | UnsetType,
-        Meta(description="From sending to the first byte; 0 is off (default 300).", extra=_OFF),
+        Meta(
+            description="For streams: from sending to the first output; pings and roles do not "
+            "count. Whole answers are bounded by total. 0 is off (default 300).",
+            extra=_OFF,
+        ),
     ] = UNSET
     idle: Annotated[
         Seconds | UnsetType,
-        Meta(description="Between two later bytes; 0 is off (default 180).", extra=_OFF),
+        Meta(
+            description="For streams: silence after the first output; 0 is off (default 180).",
+            extra=_OFF,
+        ),
     ] = UNSET
     total: Annotated[
         Seconds | UnsetType,
@@ -144,13 +159,13 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, description="Larger request bodies are refused with 413.")
     ] = 33_554_432
     sse_keepalive_s: Annotated[
-        float, Meta(gt=0, description="Silence after which a stream sends a comment.")
+        float, Meta(gt=0, le=YEAR_S, description="Silence after which a stream sends a comment.")
     ] = 15.0
     drain_delay_s: Annotated[
-        float, Meta(ge=0, description="Not ready, but still accepting, before a shutdown.")
+        Seconds, Meta(description="Not ready, but still accepting, before a shutdown.")
     ] = 5.0
     drain_timeout_s: Annotated[
-        float, Meta(ge=0, description="How long a shutdown waits for open requests.")
+        Seconds, Meta(description="How long a shutdown waits for open requests.")
     ] = 120.0
     trusted_proxies: Annotated[
         tuple[str, ...],
@@ -160,7 +175,12 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="Whether answers name their endpoint in x-concord-endpoint.")
     ] = True
     abort_grace_ms: Annotated[
-        int, Meta(ge=0, description="After an abort, how long the engine's place stays taken.")
+        int,
+        Meta(
+            ge=0,
+            le=YEAR_S * 1000,
+            description="After an abort, how long the engine's place stays taken.",
+        ),
     ] = 100
 
 
@@ -168,10 +188,10 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How replicas keep their shared state in Redis."""
 
     lease_s: Annotated[
-        float, Meta(gt=0, description="Life of a claim; renewed every third of it.")
+        float, Meta(gt=0, le=YEAR_S, description="Life of a claim; renewed every third of it.")
     ] = 15.0
     socket_timeout_ms: Annotated[
-        int, Meta(ge=1, description="The longest a request waits for Redis.")
+        int, Meta(ge=1, le=YEAR_S * 1000, description="The longest a request waits for Redis.")
     ] = 100
     namespace: Annotated[
         str,
@@ -182,10 +202,10 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "gw"
     heartbeat_s: Annotated[
-        float, Meta(gt=0, description="How often a replica says that it lives.")
+        float, Meta(gt=0, le=YEAR_S, description="How often a replica says that it lives.")
     ] = 2.0
     replica_ttl_s: Annotated[
-        float, Meta(gt=0, description="Silence after which a replica counts as gone.")
+        float, Meta(gt=0, le=YEAR_S, description="Silence after which a replica counts as gone.")
     ] = 6.0
 
 
@@ -228,10 +248,15 @@ class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Meta(description="Local deployments' share of traffic (default 0.5). No effect yet."),
     ] = None
     timeout: Annotated[
-        int, Meta(ge=0, description="Seconds a health probe may take. No effect yet.")
+        int, Meta(ge=0, le=YEAR_S, description="Seconds a health probe may take. No effect yet.")
     ] = 2
     health_check: Annotated[
-        int, Meta(ge=0, description="Seconds between health probes; 0 is off. No effect yet.")
+        int,
+        Meta(
+            ge=0,
+            le=YEAR_S,
+            description="Seconds between health probes; 0 is off. No effect yet.",
+        ),
     ] = 0
     logging: Annotated[
         dict[str, Any], Meta(description="Accepted for compatibility. No effect yet.")
@@ -269,34 +294,3 @@ class Settings(Struct, frozen=True, kw_only=True):
     logging: dict[str, Any] = field(default_factory=dict)
     local_deployment: tuple[Deployment, ...] = ()
     remote_deployment: tuple[Deployment, ...] = ()
-
-
-class KeyEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One caller's key."""
-
-    id: Annotated[
-        str,
-        Meta(
-            pattern="^[A-Za-z0-9._@/-]{1,128}$",
-            description="Public name of the caller; appears in logs and limits.",
-            extra={"form": "1 to 128 of A-Z a-z 0-9 . _ @ / -"},
-        ),
-    ]
-    key: Annotated[
-        str | None, Meta(description="The secret, best as `${VARIABLE}`. Or give key_sha256.")
-    ] = None
-    key_sha256: Annotated[
-        Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$", extra={"form": "64 hex digits"})] | None,
-        Meta(description="SHA-256 of the secret in hex, so that the file holds no secret."),
-    ] = None
-    role: Annotated[Role, Meta(description="free, pro, internal or admin.")] = "free"
-    models: Annotated[
-        tuple[str, ...] | None,
-        Meta(description="Ids or aliases the caller may name; all of its role's without."),
-    ] = None
-
-
-class KeysFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """keys.yaml."""
-
-    keys: Annotated[tuple[KeyEntry, ...], Meta(description="One entry per key.")]

@@ -22,8 +22,6 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     """Whether a stream's caller asked for the usage chunk (`stream_options.include_usage`)."""
     modalities: frozenset[str] = frozenset()
     """Kinds of non-text input in the messages: image, audio, video, file."""
-    max_tokens: int | None = None
-    """The caller's bound on output tokens, from `max_completion_tokens` or `max_tokens`."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ ROLES = ("free", "pro", "internal", "admin")
 class Timeouts(Struct, frozen=True, kw_only=True):
     """How long one upstream attempt may take, in seconds; `None` is no limit.
 
-    `first_byte` runs from sending to the first body byte, `idle` between two later ones, `total`
-    over a whole non-streaming attempt.
+    Of streams, `first_byte` runs from sending to the first output (pings and roles do not count),
+    `idle` over silence after it; `total` bounds a whole answer.
     """
 
     connect: float = 5.0

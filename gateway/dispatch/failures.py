@@ -15,14 +15,17 @@ from gateway.protocols.error_body import ErrorBody, read_error
 
 _MAX_RETRY_AFTER_S = 86_400
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+UNSENDABLE = (httpx.InvalidURL, ValueError, OverflowError)
+"""What a route's own values cause that no request can be made of: an address, a key, a body."""
 _UNSENT = (
+    *UNSENDABLE,
     httpx.ConnectError,
     httpx.ConnectTimeout,
     httpx.PoolTimeout,
     httpx.ProxyError,
     httpx.UnsupportedProtocol,
 )
-"""What a transport raises only before a byte of the request has left."""
+"""What is raised only before a byte of the request has left."""
 
 
 def from_response(route: Route, response: httpx.Response, body: bytes) -> UpstreamFailure:
@@ -49,8 +52,8 @@ def from_error(route: Route, error: ErrorBody) -> UpstreamFailure:
     )
 
 
-def from_exception(route: Route, error: httpx.HTTPError) -> UpstreamFailure:
-    """The failure behind a transport's exception while a request was sent."""
+def from_exception(route: Route, error: Exception) -> UpstreamFailure:
+    """The failure behind an exception while a request was built or sent."""
     if isinstance(error, _UNSENT):
         kind = Kind.CONNECT
     elif isinstance(error, httpx.TimeoutException):

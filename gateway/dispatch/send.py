@@ -22,6 +22,7 @@ from gateway.core.request import ChatRequest, Usage
 from gateway.core.route import Route
 from gateway.dispatch.body import AnswerTooLarge, chunks_of, close, read_answer, read_error_body
 from gateway.dispatch.failures import (
+    UNSENDABLE,
     broken,
     empty,
     from_error,
@@ -41,7 +42,6 @@ class Completion(Struct, frozen=True, kw_only=True):
 
     body: bytes
     usage: Usage | None
-    finish_reasons: Mapping[int, str]
 
 
 class Dispatcher:
@@ -63,10 +63,9 @@ class Dispatcher:
 
         Raises UpstreamFailure. Where the answer was whole but empty, that carries it.
         """
-        request = self._request(route, chat, request_id, trace_headers)
         try:
             async with asyncio.timeout(route.timeouts.total):
-                response = await self._send(route, request)
+                response = await self._send(route, chat, request_id, trace_headers)
                 try:
                     if response.status_code != 200:
                         body = await read_error_body(response)
@@ -92,13 +91,12 @@ class Dispatcher:
         Raises UpstreamFailure. Leaving the context closes the upstream's connection at once,
         unless the stream has ended as it should.
         """
-        request = self._request(route, chat, request_id, trace_headers)
         sent_at_s = asyncio.get_running_loop().time()
         first_byte_s = route.timeouts.first_byte
         first_output_by_s = None if first_byte_s is None else sent_at_s + first_byte_s
         try:
             async with asyncio.timeout_at(first_output_by_s):
-                response = await self._send(route, request)
+                response = await self._send(route, chat, request_id, trace_headers)
         except TimeoutError:
             raise timed_out(route, "first_byte_timeout") from None
         try:
@@ -117,11 +115,14 @@ class Dispatcher:
         finally:
             await close(response)
 
-    async def _send(self, route: Route, request: httpx.Request) -> httpx.Response:
-        """Send, and return the response with its body unread."""
+    async def _send(
+        self, route: Route, chat: ChatRequest, request_id: str, trace_headers: Mapping[str, str]
+    ) -> httpx.Response:
+        """Build the request, send it, and return the response with its body unread."""
         try:
+            request = self._request(route, chat, request_id, trace_headers)
             return await self._transports[route.transport].handle_async_request(request)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, *UNSENDABLE) as error:
             raise from_exception(route, error) from error
 
     def _request(
@@ -204,7 +205,7 @@ def _completion(route: Route, chat: ChatRequest, body: bytes) -> Completion:
         raise broken(route, "answer_without_choices")
     if answer.model is not None and answer.model != chat.model:
         body = splice_model(body, chat.model)
-    completion = Completion(body=body, usage=answer.usage, finish_reasons=answer.finish_reasons)
+    completion = Completion(body=body, usage=answer.usage)
     if not answer.has_output and MAY_BE_EMPTY.isdisjoint(answer.finish_reasons.values()):
         failure = empty(route)
         failure.completion = completion

@@ -5,7 +5,8 @@ error). From then on runs of plain events go on as they came, and only the other
 model's name is changed to the client's. What the client never sees: comments, `[DONE]` (the caller
 writes its own), a usage chunk nobody asked for, events that are not JSON.
 
-It does not retry, hold back or keep alive; that is the caller's.
+It does not retry, hold back or keep alive; that is the caller's. What comes before the first output
+is bounded, so that it can be held back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ TAIL_S = 5.0
 """How long a finished stream may take for its usage chunk and its end."""
 DRAIN_S = 0.1
 """How long to wait, after `[DONE]`, for the end of the body that frees the connection for reuse."""
+MAX_BYTES_BEFORE_OUTPUT = 1024 * 1024
+"""How much an upstream may send that is no output: the caller holds it back for failover."""
 
 _ONE = Raw(b"1")
 
@@ -70,9 +73,12 @@ class ChatStream:
         self._route = route
         self._chat = chat
         self._body = body
+        self._loop = asyncio.get_running_loop()
         self._first_output_by_s = first_output_by_s
+        self._idle_s = route.timeouts.idle
         self._deadline = Deadline()
         self._decoder = Decoder()
+        self._bytes_before_output = 0
         self._tail = b""
         """The beginning of an event that came behind plain ones, and has not been decoded."""
         self._has_one_choice = chat.fields.get("n", _ONE) == _ONE
@@ -95,7 +101,7 @@ class ChatStream:
                 raise self._failure
             if self._is_done:
                 raise StopAsyncIteration
-            await self._advance()
+            self._advance(await self._read())
         frame = Frame(b"".join(self._events), self._has_new_output)
         self._events.clear()
         self._has_new_output = False
@@ -120,9 +126,8 @@ class ChatStream:
         """Whether every choice seen has finished."""
         return bool(self.finish_reasons) and self._choices <= self.finish_reasons.keys()
 
-    async def _advance(self) -> None:
+    def _advance(self, chunk: bytes | None) -> None:
         """Take the next bytes, or the end, of the upstream's body."""
-        chunk = await self._read()
         if chunk is not None and self._pass_on(chunk):
             return
         rest, self._tail = self._tail + (chunk or b""), b""
@@ -136,6 +141,10 @@ class ChatStream:
             self._take(event)
             if self._is_done or self._failure is not None:
                 return
+            if not self.has_output:
+                self._bytes_before_output += event.size
+                if self._bytes_before_output > MAX_BYTES_BEFORE_OUTPUT:
+                    raise broken(self._route, "too_much_before_output")
         if chunk is None:
             self._finish("stream_cut")
 
@@ -144,10 +153,10 @@ class ChatStream:
 
         With several choices in a stream each event must be read, since all of them must finish.
         """
-        if not (self.has_output and self._has_one_choice and self._decoder.is_between_events):
+        if not self.has_output or not self._has_one_choice or self.finish_reasons:
             return False
         end = chunk.rfind(b"\n\n") + 2
-        if end < 2 or self._is_complete:
+        if end < 2 or not self._decoder.is_between_events:
             return False
         events = self._relay.pass_on(self._tail + chunk[:end])
         if events is None:
@@ -183,8 +192,8 @@ class ChatStream:
         """When the next bytes are overdue, in the loop's time."""
         if not self.has_output and not self._is_complete:
             return self._first_output_by_s
-        now, idle_s = asyncio.get_running_loop().time(), self._route.timeouts.idle
-        idle_until_s = None if idle_s is None else now + idle_s
+        now = self._loop.time()
+        idle_until_s = None if self._idle_s is None else now + self._idle_s
         if not self._is_complete:
             self._tail_ends_s = None
             return idle_until_s

@@ -13,6 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.protocols.lone_escapes import decode
+
+_value = msgspec.json.Decoder(Any)
+
 _STATUS_OF_NAME: Mapping[str, int] = {
     "authentication_error": 401,
     "bad_request": 400,
@@ -72,7 +76,7 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
 def read_error(body: bytes) -> ErrorBody | None:
     """The error in a JSON body; `None` when it is not JSON or holds no error we can see."""
     try:
-        value = msgspec.json.decode(body)
+        value = decode(_value, body)
     except (msgspec.DecodeError, RecursionError):
         return None
     if isinstance(value, list) and value:

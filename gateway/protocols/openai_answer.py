@@ -10,15 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from gateway.core.request import Usage
 from gateway.protocols.error_body import ErrorBody, read_error
-
-_T = TypeVar("_T")
+from gateway.protocols.lone_escapes import decode, read_fields, write_fields
 
 
 class MalformedAnswer(ValueError):
@@ -72,12 +71,12 @@ class _Answer(Struct):
 
 
 _answer = msgspec.json.Decoder(_Answer)
-_fields = msgspec.json.Decoder(dict[str, Raw])
 _items = msgspec.json.Decoder(list[Raw])
 _value = msgspec.json.Decoder(Any)
 _message = msgspec.json.Decoder(_Message | None)
 _CHOICE_FIELDS = {"index": _value, "finish_reason": _value, "delta": _message, "message": _message}
 _encoder = msgspec.json.Encoder()
+_NULL = Raw(b"null")
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
 
 
@@ -107,15 +106,17 @@ def splice_model(data: bytes, model: str) -> bytes:
     if "model" not in fields or bytes(fields["model"]) in (name, b"null"):
         return data
     fields["model"] = Raw(name)
-    return _encoder.encode(fields)
+    return write_fields(fields)
 
 
 def _read(data: bytes, part: Literal["delta", "message"]) -> Chunk:
     """Read an answer whose choices hold a delta or a message."""
     try:
-        answer = _decode(_answer, data)
+        answer = decode(_answer, data)
     except msgspec.ValidationError:
         answer = _read_leniently(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedAnswer(f"not JSON: {error}") from None
     finish_reasons: dict[int, str] = {}
     indexes: list[int] = []
     has_output = False
@@ -137,25 +138,15 @@ def _read(data: bytes, part: Literal["delta", "message"]) -> Chunk:
     )
 
 
-def _decode(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
-    """Decode, with everything that is not JSON as MalformedAnswer. Raises ValidationError."""
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError:
-        raise
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise MalformedAnswer(f"not JSON: {error}") from None
-
-
 def _read_leniently(data: bytes) -> _Answer:
     """Read an answer in which something has a type it should not have."""
     fields = _read_fields(data)
     answer = _Answer()
     for name in ("model", "usage", "error", "object", "type"):
         with suppress(msgspec.ValidationError):
-            setattr(answer, name, _value.decode(fields.get(name, b"null")))
+            setattr(answer, name, decode(_value, fields.get(name, _NULL)))
     with suppress(msgspec.ValidationError):
-        items = _items.decode(fields.get("choices", b"[]"))
+        items = decode(_items, fields.get("choices", _NULL))
         answer.choices = [choice for item in items if (choice := _read_choice(item))]
     return answer
 
@@ -163,22 +154,24 @@ def _read_leniently(data: bytes) -> _Answer:
 def _read_choice(raw: Raw) -> _Choice | None:
     """Read one choice as far as it has the right shape."""
     try:
-        fields = _fields.decode(raw)
+        fields = read_fields(raw)
     except msgspec.ValidationError:
         return None
     choice = _Choice()
     for name, decoder in _CHOICE_FIELDS.items():
         with suppress(msgspec.ValidationError):
-            setattr(choice, name, decoder.decode(fields.get(name, b"null")))
+            setattr(choice, name, decode(decoder, fields.get(name, _NULL)))
     return choice
 
 
 def _read_fields(data: bytes) -> dict[str, Raw]:
     """The top level of an answer, each value unread. Raises MalformedAnswer."""
     try:
-        return _decode(_fields, data)
+        return read_fields(data)
     except msgspec.ValidationError:
         raise MalformedAnswer("not a JSON object") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedAnswer(f"not JSON: {error}") from None
 
 
 def _has_output(message: _Message) -> bool:

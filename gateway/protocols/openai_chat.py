@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 from gateway.core.request import ChatRequest
 from gateway.core.route import Route
 from gateway.errors import InvalidRequest
+from gateway.protocols.lone_escapes import decode, read_fields, write_fields
 
 _MODALITY_OF_PART: Mapping[str, str] = {
     "image_url": "image",
@@ -44,7 +45,6 @@ class _Part(Struct):
     type: str = ""
 
 
-_fields = msgspec.json.Decoder(dict[str, Raw])
 _items = msgspec.json.Decoder(list[Raw])
 _messages = msgspec.json.Decoder(list[_Message])
 _message = msgspec.json.Decoder(_Message)
@@ -53,14 +53,13 @@ _part = msgspec.json.Decoder(_Part)
 _string = msgspec.json.Decoder(str)
 _flag = msgspec.json.Decoder(bool | None)
 _number = msgspec.json.Decoder(int | float)
-_encoder = msgspec.json.Encoder()
 
 
 def read_request(body: bytes) -> ChatRequest:
     """Read a chat completion request.
 
-    Raises InvalidRequest, naming the field that is wrong. `fields` of the result points into
-    `body` and keeps it alive.
+    Raises InvalidRequest, naming the field that is wrong. `fields` of the result may point into
+    `body` and keep it alive.
     """
     try:
         fields = _read_fields(body)
@@ -74,7 +73,6 @@ def read_request(body: bytes) -> ChatRequest:
             stream=stream,
             wants_usage=stream and asks_for_usage,
             modalities=_modalities(messages),
-            max_tokens=_output_bound(fields),
         )
     except RecursionError:
         raise InvalidRequest("The request body is nested too deeply.") from None
@@ -100,7 +98,7 @@ def write_body(chat: ChatRequest, route: Route) -> bytes:
         for name in _OUTPUT_BOUNDS:
             if _exceeds(fields.get(name), route.max_output_length):
                 fields[name] = route.max_output_length
-    return _encoder.encode(fields)
+    return write_fields(fields)
 
 
 def _read_fields(body: bytes) -> dict[str, Raw]:
@@ -108,7 +106,7 @@ def _read_fields(body: bytes) -> dict[str, Raw]:
     try:
         # msgspec skips over strings without looking at their encoding.
         body.decode()
-        return _fields.decode(body)
+        return read_fields(body)
     except UnicodeDecodeError:
         raise InvalidRequest("The request body is not valid UTF-8.") from None
     except msgspec.ValidationError:
@@ -123,7 +121,7 @@ def _read_model(raw: Raw | None) -> str:
         raise InvalidRequest("The field 'model' is missing.", param="model")
     if not _starts(raw, b'"'):
         raise InvalidRequest("The field 'model' must be a string.", param="model")
-    model = _string.decode(raw)
+    model = decode(_string, raw)
     if not model.strip():
         raise InvalidRequest("The field 'model' must not be empty.", param="model")
     return model
@@ -143,7 +141,7 @@ def _read_flag(raw: Raw | None, name: str) -> bool:
     if raw is None:
         return False
     try:
-        return bool(_flag.decode(raw))
+        return bool(decode(_flag, raw))
     except msgspec.ValidationError:
         raise InvalidRequest(f"The field '{name}' must be a boolean.", param=name) from None
 
@@ -156,7 +154,7 @@ def _read_include_usage(raw: Raw | None) -> bool:
         raise InvalidRequest(
             "The field 'stream_options' must be an object.", param="stream_options"
         )
-    include_usage = _fields.decode(raw).get("include_usage")
+    include_usage = read_fields(raw).get("include_usage")
     return _read_flag(include_usage, "stream_options.include_usage")
 
 
@@ -175,29 +173,19 @@ def _decode_items(
 ) -> list[_T]:
     """The items of a list that have the wanted shape: in one go when all have it."""
     try:
-        return all_items.decode(raw)
+        return decode(all_items, raw)
     except msgspec.ValidationError:
         items = []
-        for item in _items.decode(raw):
+        for item in decode(_items, raw):
             with suppress(msgspec.ValidationError):
-                items.append(one_item.decode(item))
+                items.append(decode(one_item, item))
         return items
-
-
-def _output_bound(fields: Mapping[str, Raw]) -> int | None:
-    """The caller's bound on output tokens, when it is a whole number."""
-    for name in _OUTPUT_BOUNDS:
-        raw = fields.get(name)
-        if raw is not None:
-            with suppress(msgspec.ValidationError):
-                return int(_number.decode(raw))
-    return None
 
 
 def _with_usage(options: Any) -> dict[str, Any]:
     """The given stream options plus the wish for usage."""
     if isinstance(options, Raw):
-        options = _fields.decode(options) if _starts(options, b"{") else {}
+        options = read_fields(options) if _starts(options, b"{") else {}
     return {**(options or {}), "include_usage": True}
 
 
@@ -205,7 +193,7 @@ def _exceeds(value: Any, limit: int) -> bool:
     """Whether a field's value is a number above the limit."""
     if isinstance(value, Raw):
         try:
-            value = _number.decode(value)
+            value = decode(_number, value)
         except msgspec.ValidationError:
             return False
     return isinstance(value, int | float) and value > limit

@@ -12,24 +12,26 @@ import re
 
 import msgspec
 
-_PLAIN = re.compile(rb"(?:data: ?\{[^\n]*\}\n\n)+")
-_MODEL = rb'"model"\s*+:\s*+'
-_SPECIAL = rb'"error"|"usage"\s*:\s*\{|"finish_reason"\s*:\s*"|' + _MODEL + rb"(?!%b|%b)"
+_PLAIN = re.compile(rb"(?:data: ?\{.*\}\n\n)+")
+_SPECIAL = rb'"(?:error"|usage"\s*:\s*\{|finish_reason"\s*:\s*"|model"(?!: ?(?:%b|%b)))'
 
 
 class Relay:
     """Passes plain events of one stream on, one model's name in the other's place."""
 
     def __init__(self, theirs: str, ours: str) -> None:
-        their_name, self._our_name = msgspec.json.encode(theirs), msgspec.json.encode(ours)
-        names = (re.escape(their_name), re.escape(self._our_name))
-        self._special = re.compile(_SPECIAL % names)
-        self._renamed = None if theirs == ours else re.compile(b"(" + _MODEL + b")" + names[0])
+        their_name, our_name = msgspec.json.encode(theirs), msgspec.json.encode(ours)
+        self._special = re.compile(_SPECIAL % (re.escape(their_name), re.escape(our_name)))
+        self._is_renamed = theirs != ours
+        self._renamings = [
+            (colon + their_name, colon + our_name) for colon in (b'"model":', b'"model": ')
+        ]
 
     def pass_on(self, events: bytes) -> bytes | None:
         """Whole events as the client gets them; `None` when they are not plain."""
         if not _PLAIN.fullmatch(events) or self._special.search(events):
             return None
-        if self._renamed is None:
-            return events
-        return self._renamed.sub(lambda found: found[1] + self._our_name, events)
+        if self._is_renamed:
+            for their_model, our_model in self._renamings:
+                events = events.replace(their_model, our_model)
+        return events

@@ -1,7 +1,7 @@
 """Server-sent events, decoded as their bytes arrive.
 
-The decoder keeps the bytes of each event beside its data, takes any split of the stream, and does
-work linear in its length. It knows nothing of what the data means, and ignores `id` and `retry`.
+The decoder takes any split of the stream and does work linear in its length. It knows nothing of
+what the data means, and ignores `id` and `retry`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class EventTooLarge(ValueError):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One event: its bytes as they came, and what they say."""
+    """One event: what it says, and how much that took."""
 
-    raw: bytes
-    """With the blank line that ends it, and any blank lines before its first field."""
+    size: int
+    """Its bytes, with the blank line that ends it and any blank lines before its first field."""
     data: bytes | None
     """The `data` lines joined by line feeds; `None` when there are none, as in a comment."""
     name: bytes | None = None
@@ -124,7 +124,7 @@ class Decoder:
         if after - start > self._max_event_bytes:
             raise EventTooLarge(f"an event is longer than {self._max_event_bytes} bytes")
         event = Event(
-            raw=bytes(self._buffer[start:after]),
+            size=after - start,
             data=b"\n".join(self._data) if self._data else None,
             name=self._name,
         )

@@ -215,9 +215,14 @@ def make_link(url: str, *, timeout_s: float) -> Link:
         return EmbeddedLink()
     # The pool only reads the URL: which class of connection, with what. RESP 2, since scripts
     # answer the same in both and pushed messages have no place among replies.
-    pool = ConnectionPool.from_url(url, protocol=2, socket_timeout=timeout_s)
     try:
+        pool = ConnectionPool.from_url(url, protocol=2, socket_timeout=timeout_s)
         pool.make_connection()  # type: ignore[no-untyped-call]
-    except TypeError as error:
-        raise ValueError(f"the Redis URL holds an option that does not exist: {error}") from error
+    except (TypeError, ValueError, RedisError):
+        # What redis-py says may quote the password.
+        raise ValueError(
+            "the Redis URL cannot be used: it must start with redis://, rediss:// or unix://, have "
+            "a port that is a number, no unescaped / or @ in its password, and options that "
+            "redis-py knows"
+        ) from None
     return SharedLink(pool.make_connection, timeout_s=timeout_s)

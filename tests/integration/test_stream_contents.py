@@ -66,3 +66,15 @@ async def test_chunks_are_relayed_as_they_came_but_for_the_models_name(
     named = odd.replace(b'"x"', b'"scripted-alone"')
     last = delta(finish="stop").replace(b'"x"', b'"scripted-alone"')
     assert answer.content == b"data: " + named + b"\n\n" + last + DONE
+
+
+async def test_text_cut_inside_an_emoji_goes_both_ways_as_it_is_written(
+    http: httpx.AsyncClient,
+) -> None:
+    # Given halves of emojis as escapes, in the request and in the chunks
+    asked = b'{"model":"scripted-alone","stream":true,"messages":[{"content":"hi \\ud83d and"}]}'
+    halves = [delta(content="\ud83d"), delta(content="\ude00"), delta(finish="stop")]
+    async with upstream(SCRIPTED_PORT, *halves, DONE):
+        answer = await http.post("/v1/chat/completions", content=asked)
+    assert answer.status_code == 200
+    assert answer.content == b"".join([*halves, DONE]).replace(b'"x"', b'"scripted-alone"')

@@ -66,6 +66,21 @@ async def test_what_is_no_output_commits_to_nothing(
     assert gateway.asked == (0, 1)
 
 
+@pytest.mark.parametrize("part", [ROLE, b": ping\n\n", b"data: {broken\n\n"])
+async def test_an_upstream_that_sends_much_and_says_nothing_is_failed_over(
+    part: bytes, http: httpx.AsyncClient, gateway: Gateway
+) -> None:
+    # Given an upstream that goes on and on without any output
+    async with upstream(SCRIPTED_PORT, part * (4_000_000 // len(part)), stays=True) as chatty:
+        # When a stream is asked for
+        answer = await ask(http, "scripted-pair")
+        # Then the other engine answers, and the first is hung up on
+        assert_good(answer)
+        await chatty.hung_up.wait()
+    assert answer.headers["x-concord-attempts"] == "2"
+    assert gateway.asked == (0, 1)
+
+
 @pytest.mark.parametrize("tokens", [1, 3])
 async def test_a_stream_cut_after_tokens_ends_with_an_error_event(
     tokens: int, http: httpx.AsyncClient, gateway: Gateway

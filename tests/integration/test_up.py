@@ -306,6 +306,25 @@ def test_given_redis_is_used_and_its_password_shown_nowhere(tmp_path: Path) -> N
     assert "hush-hush" not in shown.stdout
 
 
+def test_password_given_as_an_option_of_the_url_is_shown_nowhere_either(tmp_path: Path) -> None:
+    binary = find_server()
+    assert binary is not None
+    port = free_port() + 50
+    url = f"redis://127.0.0.1:{port}?password=hush-hush"
+    with (
+        PrivateRedis(binary, [f"port {port}", "requirepass hush-hush"]),
+        up(tmp_path, "--redis", url) as running,
+    ):
+        running.wait_until_ready()
+        shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(END_S) == 0
+
+    assert running.lines["redis"] == f"redis-cli -u 'redis://:***@127.0.0.1:{port}'"
+    assert "hush-hush" not in running.log
+    assert "hush-hush" not in shown.stdout
+
+
 def test_embedded_store_serves_one_replica(tmp_path: Path) -> None:
     with up(tmp_path, REDIS_URL="embedded://") as running:
         running.wait_until_ready()

@@ -170,14 +170,21 @@ async def test_a_compressed_body_stays_compressed(
     assert (await fetch(transport, peer.url))[1] == b"\x1f\x8b not really"
 
 
-async def test_the_environment_names_no_proxy(
-    transport: httpx.AsyncBaseTransport, start: Start, monkeypatch: pytest.MonkeyPatch
+async def test_only_aiohttp_goes_through_the_environments_proxy(
+    kind: str,
+    transport: httpx.AsyncBaseTransport,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    peer = await start(answers(OK))
+    peer, proxy = await start(answers(OK)), await start(answers(OK))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.setenv(name, proxy.url)
 
     assert await fetch(transport, peer.url) == (200, b"ok")
+
+    asked = proxy if kind == "aiohttp" else peer
+    assert len(asked.heads) == 1
+    assert len(peer.heads) + len(proxy.heads) == 1
 
 
 async def test_a_request_is_sent_as_it_is(

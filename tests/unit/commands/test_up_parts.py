@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from gateway.commands.cluster import Place
-from gateway.commands.conceal import conceal_password, without
+from gateway.commands.conceal import conceal_password, redis_cli, without
 from gateway.commands.demo import without_other_files, write_demo
-from gateway.commands.running import NotPrivate, Running, find, publish, running_file, withdraw
-from gateway.commands.up import redis_cli
+from gateway.commands.running import (
+    NotPrivate,
+    Running,
+    find,
+    prepare,
+    publish,
+    running_file,
+    withdraw,
+)
 from gateway.config.load import load
 
 RUNNING = Running(
@@ -34,6 +41,14 @@ RUNNING = Running(
         ("rediss://host", "redis-cli -u rediss://host"),
         ("redis://:secret@host/0", "redis-cli -u 'redis://:***@host/0'"),
         ("redis://me:sec%40ret@host", "redis-cli -u 'redis://me:***@host'"),
+        ("redis://me@host", "redis-cli -u redis://me@host"),
+        ("redis://host:6379?password=secret", "redis-cli -u 'redis://:***@host:6379'"),
+        ("redis://host?p%61ssword=secret", "redis-cli -u 'redis://:***@host'"),
+        ("redis://host/1?username=me&password=secret&db=3", "redis-cli -u 'redis://me:***@host/3'"),
+        ("rediss://host?ssl_password=secret", "redis-cli -u rediss://host"),
+        ("unix:///x.sock?password=secret", "redis-cli -s /x.sock --askpass"),
+        ("unix:///x.sock?username=me&password=secret", "redis-cli -s /x.sock --user me --askpass"),
+        ("unix://me:secret@/x.sock?db=2", "redis-cli -s /x.sock -n 2 --user me --askpass"),
     ],
 )
 def test_redis_line_reaches_the_store_without_its_password(url: str, line: str) -> None:
@@ -81,6 +96,21 @@ def test_file_of_another_up_stays(tmp_path: Path) -> None:
     withdraw(path, RUNNING)
 
     assert find(path) == other
+
+
+def test_place_of_the_file_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    path = running_file({"XDG_RUNTIME_DIR": str(tmp_path)})
+    publish(path, RUNNING)
+
+    prepare(path)
+
+    assert [entry.name for entry in path.parent.iterdir()] == ["up.json"]
+    assert find(path) == RUNNING
+
+
+def test_place_that_cannot_be_written_is_found_early() -> None:
+    with pytest.raises(OSError, match="Not a directory"):
+        prepare(running_file({"XDG_RUNTIME_DIR": "/dev/null"}))
 
 
 def test_file_is_not_written_where_others_may_look(tmp_path: Path) -> None:
@@ -131,6 +161,31 @@ def test_demo_is_not_replaced_by_the_environment() -> None:
 )
 def test_option_is_dropped_with_its_value(arguments: list[str], kept: list[str]) -> None:
     assert without("URL", arguments) == kept
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:pw@host",
+        "redis://host?password=pw",
+        "redis://host?username=me&p%61ssword=pw",
+        "rediss://host?ssl_password=pw",
+        "unix:///x.sock?password=pw",
+        "redis://:pw@[broken",
+    ],
+)
+def test_password_in_any_place_goes_from_the_arguments_to_the_environment(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    started: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(sys, "argv", ["concord", "up", "--redis", url, "--port", "1"])
+    monkeypatch.setattr("os.execve", lambda _, argv, environ: started.append((argv, environ)))
+
+    conceal_password(url, {"HOME": "/h"})
+
+    ((argv, environ),) = started
+    assert argv[-3:] == ["up", "--port", "1"]
+    assert environ == {"HOME": "/h", "REDIS_URL": url}
 
 
 def test_nothing_is_concealed_without_a_password(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,37 @@ def test_no_message_repeats_a_secret(load_texts, models: str) -> None:
     assert not any("hunter2secret" in str(problem) for problem in loaded.problems)
 
 
+@pytest.mark.parametrize("name", ["CONCORD_ADMIN_KEY", "CONCORD_SECRET"])
+def test_variables_that_are_no_text_are_refused(load_texts, name: str) -> None:
+    loaded = load_texts(M + "base_url: 'http://a'}]", env={name: "sk-\udcff"})
+    assert [(problem.file, problem.path) for problem in loaded.errors] == [("environment", name)]
+
+
+def test_half_characters_come_from_variables_too_and_no_message_holds_one(load_texts) -> None:
+    loaded = load_texts(
+        M + "base_url: '${A}'}]",
+        env={"A": "http://\udcff", "ROUTING_CONFIG_PATH": "/nowhere/\udcff"},
+    )
+    assert [problem.path for problem in loaded.errors] == [
+        "models[0].base_url",
+        "ROUTING_CONFIG_PATH",
+    ]
+    assert all(str(problem).encode() for problem in loaded.errors)
+
+
+def test_a_folder_above_configurations_is_told_of_them(tmp_path: Path) -> None:
+    # Given
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "models.yaml").touch()
+
+    # When
+    loaded = load(tmp_path, {})
+
+    # Then
+    assert loaded.errors[0].hint == f"there is one in {tmp_path / 'a'}, {tmp_path / 'b'}"
+
+
 def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
     # Given
     (tmp_path / "models.yaml").write_bytes(b"models: \xff\xfe")

@@ -173,6 +173,32 @@ def test_a_model_whose_weights_are_all_0_is_not_served(load_texts) -> None:
     assert "weights" in loaded.warnings[0].message
 
 
+@pytest.mark.parametrize("weight", ["1.0e-9", "1.0e+9", "0.5"])
+def test_weights_reach_from_a_billionth_to_a_billion(load_texts, weight: str) -> None:
+    model = one(
+        load_texts,
+        "models: [{id: m, name: M, provider: vllm,"
+        f" route: [{{base_url: 'http://a', weight: {weight}}}]}}]",
+    )
+    assert model.routes[0].weight == float(weight)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://münchen.example/v1",
+        "http://xn--mnchen-3ya.example/v1",
+        "http://engine_1:8000/v1é",
+        "http://a.b./v1",
+        f"http://{'a' * 63}.example",
+        "http://[2001:db8::1]:8000",
+        "HTTP://API.Example.com",
+    ],
+)
+def test_addresses_that_the_client_takes_are_accepted(load_texts, url: str) -> None:
+    one(load_texts, f"models: [{{id: m, name: M, provider: vllm, base_url: '{url}'}}]")
+
+
 @pytest.mark.parametrize("kind", ["vllm", "kimi", "openrouter", "openrouter[a.b_c-D]", "staging"])
 def test_openai_shaped_kinds_are_spoken(load_texts, kind: str) -> None:
     model = one(

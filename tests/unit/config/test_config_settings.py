@@ -110,6 +110,13 @@ def test_the_environment_overrides_the_file(load_texts) -> None:
         ("ROUTING_AFFINITY_ENABLED", "perhaps"),
         ("ROUTING_PREFILL_INTERVENE_TOKENS", "-1"),
         ("STREAM_IDLE_TIMEOUT_SECONDS", "inf"),
+        ("STREAM_IDLE_TIMEOUT_SECONDS", "31536001"),
+        ("STREAM_FIRST_BYTE_TIMEOUT_SECONDS", "1e300"),
+        ("UPSTREAM_COMPLETION_TIMEOUT_S", "1e9"),
+        ("CIRCUIT_COOLDOWN_SECONDS", "86401"),
+        ("ROUTING_AFFINITY_MAX_AGE_SEC", "31536001"),
+        ("ROUTING_PREFILL_HINT_TTL_SEC", "31536001"),
+        ("STREAM_REQUEST_TIMEOUT_SECONDS", "31536001"),
         ("UPSTREAM_CONCURRENCY_MAX_LIMIT", "x"),
         ("ROUTING_PRIORITY_LARGE", "1.5"),
         ("REQUEST_TIMEOUT_SECONDS", "-5"),
@@ -123,6 +130,17 @@ def test_a_value_that_does_not_parse_is_a_warning_and_changes_nothing(
     loaded = load_texts(MODELS, env={name: value})
     assert [(problem.file, problem.path) for problem in loaded.problems] == [("environment", name)]
     assert loaded.config.settings == Settings()
+
+
+def test_the_longest_durations_are_accepted(load_texts) -> None:
+    loaded = load_texts(
+        MODELS,
+        routing="timeouts: {total: 31536000}\nserver: {abort_grace_ms: 31536000000}",
+        env={"CIRCUIT_COOLDOWN_SECONDS": "86400"},
+    )
+    assert not loaded.problems
+    assert loaded.config.settings.circuit.cooldown_seconds == 86_400
+    assert loaded.config.settings.timeouts.total == 31_536_000
 
 
 def test_an_unreadable_auth_switch_keeps_the_door_closed(load_texts) -> None:

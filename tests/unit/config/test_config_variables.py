@@ -41,6 +41,11 @@ def test_a_broken_reference_is_noted(text: str) -> None:
     assert expand({"a": text}, ENV).broken == ("a",)
 
 
+@pytest.mark.parametrize("text", ["${NOPE:-${HOST}}", "${HOST:-${NOPE}}", "a ${NOPE:-x$${y} z"])
+def test_a_reference_inside_a_default_is_noted_and_not_taken_literally(text: str) -> None:
+    assert expand([text], ENV).nested == ("[0]",)
+
+
 def test_values_are_not_expanded_twice() -> None:
     assert expand("${A}", {"A": "${B}", "B": "x"}).tree == "${B}"
 

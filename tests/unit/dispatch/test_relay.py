@@ -96,6 +96,9 @@ async def test_any_stream_in_any_pieces_comes_out_as_if_each_event_were_read(
         (b'data: {"usage": {"prompt_tokens":1}}\n\n', False),
         (b'data: {"finish_reason" : "stop"}\n\n', False),
         (b'data: {"error":"x"}\n\n', False),
+        (b'data: {"model":"m","x":{"model": "m"}}\n\n', True),
+        (b'data: {"model" :"m"}\n\n', False),
+        (b'data: {"model":null}\n\n', False),
         (b"data: [DONE]\n\n", False),
         (b": ping\n\n", False),
         (b'event: error\ndata: {"a":1}\n\n', False),
@@ -116,6 +119,13 @@ def test_renaming_leaves_content_alone() -> None:
     assert renamed is not None
     said = json.loads(renamed.removeprefix(b"data: "))
     assert said == {"model": 'ours\\1"', "x": '"model":"the.irs"'}
+
+
+@pytest.mark.parametrize("colon", [":", ": "])
+def test_the_name_is_changed_however_the_colon_is_spaced(colon: str) -> None:
+    events = f'data: {{"model"{colon}"theirs"}}\n\n'.encode()
+
+    assert Relay("theirs", "ours").pass_on(events * 2) == events.replace(b"theirs", b"ours") * 2
 
 
 def test_an_unheard_of_model_is_read() -> None:

@@ -12,11 +12,12 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from gateway.core.outcome import Outcome
 from gateway.core.request import Usage
 from gateway.core.route import Route
 from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Completion, Dispatcher
-from tests.unit.dispatch.upstream_doubles import ScriptedTransport, Step, make_chat
+from tests.unit.dispatch.upstream_doubles import STREAM, ScriptedTransport, Step, make_chat, relay
 
 JSON = {"content-type": "application/json"}
 
@@ -50,7 +51,6 @@ async def test_an_answer_comes_back_with_the_clients_model(route: Route) -> None
 
     assert completion.body == body.replace(b"theirs", b"public")
     assert completion.usage == Usage(prompt_tokens=3, completion_tokens=1)
-    assert completion.finish_reasons == {0: "stop"}
 
 
 async def test_a_compressed_answer_is_understood(route: Route) -> None:
@@ -113,7 +113,9 @@ async def test_an_empty_answer_carries_itself(route: Route) -> None:
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
 async def test_some_reasons_explain_an_empty_answer(route: Route, finish: str) -> None:
-    assert (await complete(route, answer(None, finish))).finish_reasons == {0: finish}
+    completion = await complete(route, answer(None, finish))
+
+    assert json.loads(completion.body)["choices"][0]["finish_reason"] == finish
 
 
 async def test_the_whole_attempt_is_bounded(with_timeouts: Callable[..., Route]) -> None:
@@ -165,3 +167,47 @@ async def test_the_address_is_made_from_the_base(route: Route, base_url: str, ur
     assert str(transport.requests[0].url) == url
     assert "authorization" not in transport.requests[0].headers
     assert transport.requests[0].headers["accept"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"base_url": "http://h\x00/v1"},
+        {"base_url": "http://h:port/v1"},
+        {"base_url": "http://[::1/v1"},
+        {"base_url": "http://h\ud83d/v1"},
+        {"base_url": f"http://h/{'x' * 70_000}"},
+        {"api_keys": ("\ud83d",)},
+        {"upstream_model": "\ud83d"},
+        {"extra_body": {"stop": "\ud83d"}},
+        {"extra_body": {"seed": 10**5000}},
+    ],
+    ids=["nul", "port", "bracket", "surrogate", "length", "key", "model", "body", "number"],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_route_that_no_request_can_be_made_for_fails_to_connect(
+    route: Route, values: dict[str, Any], streamed: bool
+) -> None:
+    transport = ScriptedTransport(answer(), headers=JSON)
+    broken = replace(route, **values)
+
+    asked = (
+        relay(transport, broken, STREAM)
+        if streamed
+        else Dispatcher({"http1": transport}).complete(broken, make_chat(), request_id="r")
+    )
+    with pytest.raises(UpstreamFailure) as failed:
+        await asked
+
+    assert (failed.value.kind, failed.value.outcome) == (Kind.CONNECT, Outcome.CONNECT)
+    assert transport.requests == []
+
+
+@pytest.mark.parametrize("error", [httpx.InvalidURL("no"), UnicodeError("label empty or too long")])
+async def test_an_address_that_a_transport_refuses_fails_to_connect(
+    route: Route, error: Exception
+) -> None:
+    with pytest.raises(UpstreamFailure) as failed:
+        await relay(ScriptedTransport(before=error), route, STREAM)
+
+    assert failed.value.kind is Kind.CONNECT

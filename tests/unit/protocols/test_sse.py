@@ -50,11 +50,24 @@ def test_any_split_of_a_stream_gives_the_same_events(stream: bytes, cuts: list[i
 
 
 @given(stream=streams)
-def test_the_raw_bytes_of_all_events_are_a_prefix_of_the_stream(stream: bytes) -> None:
-    raw = b"".join(event.raw for event in decode(stream))
+def test_the_events_cut_to_their_sizes_say_the_same_and_leave_nothing(stream: bytes) -> None:
+    events, start = decode(stream), 0
 
-    assert stream.startswith(raw)
-    assert not stream[len(raw) :].strip(b"\r\n")
+    for event in events:
+        assert decode(stream[start : start + event.size]) == [event]
+        start += event.size
+
+    assert not stream[start:].strip(b"\r\n")
+
+
+@given(stream=streams)
+def test_every_data_line_is_in_an_event_in_order(stream: bytes) -> None:
+    lines = [line.partition(b":") for line in stream.splitlines()]
+    values = [value.removeprefix(b" ") for name, _, value in lines if name == b"data"]
+
+    datas = [event.data for event in decode(stream) if event.data is not None]
+
+    assert b"\n".join(datas) == b"\n".join(values)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["lf", "crlf", "cr"])
@@ -67,7 +80,7 @@ def test_data_lines_are_joined_whatever_ends_the_lines(end: bytes) -> None:
 
 
 def test_a_comment_is_an_event_without_data() -> None:
-    assert decode(b": ping\n\n") == [Event(raw=b": ping\n\n", data=None)]
+    assert decode(b": ping\n\n") == [Event(size=8, data=None)]
 
 
 def test_blank_lines_alone_are_no_event() -> None:
@@ -86,7 +99,7 @@ def test_a_byte_order_mark_is_passed_over() -> None:
 def test_the_end_returns_an_unterminated_event(tail: bytes) -> None:
     events = decode(b"data: first\n\n", tail)
 
-    assert events[-1] == Event(raw=tail, data=b"last")
+    assert events[-1] == Event(size=len(tail), data=b"last")
 
 
 def test_an_event_above_the_bound_is_refused() -> None:
