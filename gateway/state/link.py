@@ -135,7 +135,9 @@ class SharedLink:
         """Write what this turn of the loop has gathered."""
         data, self._unsent = b"".join(self._unsent), []
         writer = self._connection and self._connection._writer
-        if writer:
+        # A connection may be closed a few turns before its reader learns of it, which then fails
+        # these calls with the others.
+        if writer and not writer.is_closing():
             writer.write(data)
 
     async def _read(self, connection: AbstractConnection) -> None:

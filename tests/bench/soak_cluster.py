@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -39,6 +40,7 @@ ROUTING = {
 SICK = ("unexpected_error", "script_bug", "Traceback", "never retrieved")
 """What no log may hold."""
 TAG = f"gw:{{m:{MODEL}}}"
+_FAILED_OVER = re.compile(r'"attempts":(?:[2-9]|\d\d)')
 _EVENT = re.compile(r'"msg":"([^"]*)"')
 
 
@@ -141,6 +143,8 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+        if kind is not None and not issubclass(kind, Exception):  # interrupted
+            shutil.rmtree(self.folder)
 
     def seen(self) -> dict[str, int]:
         """What the engine has seen, as `soak_engine.Seen` has it."""
@@ -176,6 +180,8 @@ class Cluster:
                     if any(sign in line for sign in SICK):
                         sick.append(f"{log.name}: {line.strip()[:2000]}")
                     found = _EVENT.search(line)
+                    if _FAILED_OVER.search(line):
+                        events["request of several attempts"] += 1
                     if found is None or found[1] != "request":
                         events[found[1] if found else f"(not JSON) {line[:80]}"] += 1
         return sick, events

@@ -146,7 +146,9 @@ async def _exchange(
         is_answered = True
     finally:
         if not is_answered:
-            connection.abort()
+            # Not the connection: a response that has come whole has handed it back already, and
+            # another request may be on it.
+            exchange.fail(httpx.ReadError("given up before the response"))
     return httpx.Response(
         exchange.status,
         headers=exchange.headers,

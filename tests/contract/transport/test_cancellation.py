@@ -11,6 +11,9 @@ import httpx
 import pytest
 
 from gateway.dispatch.http1 import Http1Transport
+from gateway.dispatch.http1.exchange import Exchange
+from gateway.dispatch.http1.request import encode
+from gateway.dispatch.http1.transport import _exchange
 from tests.contract.transport.certificates import Certificates
 from tests.contract.transport.conftest import Make, Start
 from tests.contract.transport.peers import (
@@ -258,3 +261,37 @@ async def test_a_replacement_may_be_cancelled_at_every_step(
         await eventually(lambda: peer.open == 0, "the peer did not see it")
         count += 1
     assert count > 3
+
+
+async def test_a_request_given_up_as_its_answer_arrives_leaves_the_connection_to_the_next() -> None:
+    # Given a request whose answer arrives whole, which hands its connection back
+    class Wire:
+        is_write_paused = False
+        is_released = False
+
+        def begin(self, exchange: Exchange) -> None:
+            self.exchange = exchange
+
+        def write(self, head: bytes, body: bytes = b"") -> None:
+            pass
+
+        def release(self, *, is_reusable: bool) -> None:
+            self.is_released = is_reusable
+
+        def abort(self) -> None:
+            raise AssertionError("the connection may be another request's by now")
+
+    wire = Wire()
+    request = make_request("http://peer.invalid/")
+    exchange = Exchange(wire, encode(request), None)  # type: ignore[arg-type]
+    asking = asyncio.create_task(_exchange(wire, exchange, request, {}))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    exchange.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+    assert wire.is_released
+
+    # When it is cancelled before it has seen any of it
+    asking.cancel()
+
+    # Then it does not touch the connection any more
+    with pytest.raises(asyncio.CancelledError):
+        await asking
