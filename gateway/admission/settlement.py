@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -27,6 +28,7 @@ class Settlement:
         self._claims = claims
         self._lease_s = lease_ms / 1000
         self._abort_grace_s = abort_grace_ms / 1000
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._firsts: dict[str, asyncio.Task[None]] = {}
         self.live_replicas = 2
@@ -98,13 +100,13 @@ class Settlement:
 
     async def _until_heard(self, deliver: Callable[[], Awaitable[object]]) -> None:
         """Repeat a call until the store has answered it, at most for a lease."""
-        deadline = asyncio.get_running_loop().time() + self._lease_s
+        deadline_s = time.monotonic() + self._lease_s
         while True:
             try:
                 await deliver()
                 return
             except StateUnavailable:
-                if asyncio.get_running_loop().time() > deadline:
+                if time.monotonic() > deadline_s:
                     return
                 await asyncio.sleep(RETRY_S)
 
@@ -133,7 +135,9 @@ class Settlement:
             )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # asked once: it costs a call to the kernel
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.api.request import headers_of, peer_of, request_id
+from gateway.api.request import FreshIds, headers_of, peer_of, request_id
 from gateway.api.responses import error_body, error_headers
 from gateway.auth.addresses import Proxies
 from gateway.errors import GatewayError, InvalidRequest
@@ -62,13 +62,14 @@ class LastResort:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._fresh_id = FreshIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, and catch what nobody expected."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         # Nothing is drawn here, so ids of clients behind a proxy need not be kept.
-        own_id = request_id(headers_of(scope), peer_of(scope), NO_PROXIES).encode()
+        own_id = request_id(headers_of(scope), peer_of(scope), NO_PROXIES, self._fresh_id).encode()
         started = False
 
         async def named_send(message: Message) -> None:

@@ -33,6 +33,7 @@ class Lifecycle:
         self.is_draining = False
         self._is_over = False
         self._running: set[_Work] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def cut_off(self) -> None:
         """End what still runs, and whatever may yet come: the drain's time is over."""
@@ -49,7 +50,9 @@ class Lifecycle:
         if self._is_over:
             work.close()
             raise ShuttingDown
-        running = _Work(receive)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # asked once: it costs a call to the kernel
+        running = _Work(receive, self._loop)
         self._running.add(running)
         try:
             await work
@@ -72,14 +75,14 @@ class _Work:
     Most requests are done before a watch is worth a task of its own.
     """
 
-    def __init__(self, receive: Receive) -> None:
-        task = asyncio.current_task()
+    def __init__(self, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
+        task = asyncio.current_task(loop)
         assert task is not None
         self.task = task
         self.ended_by: GatewayError | ClientGone | None = None
         self._receive = receive
         self._watcher: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch)
+        self._timer = loop.call_later(WATCH_AFTER_S, self._watch)
 
     def end(self, reason: GatewayError | ClientGone) -> None:
         """Cancel the work, once."""

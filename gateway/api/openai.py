@@ -5,7 +5,15 @@ from __future__ import annotations
 from starlette.types import Receive, Scope, Send
 
 from gateway.api.lifecycle import Lifecycle
-from gateway.api.request import ClientGone, headers_of, peer_of, read_body, request_id, trace_of
+from gateway.api.request import (
+    ClientGone,
+    FreshIds,
+    headers_of,
+    peer_of,
+    read_body,
+    request_id,
+    trace_of,
+)
 from gateway.api.responses import HttpReply
 from gateway.auth.addresses import Proxies
 from gateway.auth.keys import Authenticator
@@ -37,6 +45,7 @@ class ChatCompletions:
         self._settings = settings.server
         self._stall_s = settings.timeouts.idle
         self._proxies = Proxies(settings.server.trusted_proxies)
+        self._fresh_id = FreshIds()
         self._pins_ignored = Once()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +53,7 @@ class ChatCompletions:
         headers, peer = headers_of(scope), peer_of(scope)
         trace_id, trace_headers = trace_of(headers)
         record = access.RequestRecord(
-            request_id=request_id(headers, peer, self._proxies),
+            request_id=request_id(headers, peer, self._proxies, self._fresh_id),
             route=scope["path"],
             trace_id=trace_id,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from starlette.types import Receive, Scope
 
@@ -37,7 +37,23 @@ def peer_of(scope: Scope) -> str | None:
     return client[0] if client else None
 
 
-def request_id(headers: Mapping[str, str], peer: str | None, proxies: Proxies) -> str:
+class FreshIds:
+    """New request ids. Randomness is fetched for many at a time: it costs a call to the kernel."""
+
+    def __init__(self) -> None:
+        self._random = b""
+
+    def __call__(self) -> str:
+        """The next one, `req_<hex32>`."""
+        if not self._random:
+            self._random = secrets.token_bytes(256 * 16)
+        taken, self._random = self._random[:16], self._random[16:]
+        return "req_" + taken.hex()
+
+
+def request_id(
+    headers: Mapping[str, str], peer: str | None, proxies: Proxies, fresh: Callable[[], str]
+) -> str:
     """The client's own `x-request-id` when it is well formed and comes from near, else a new one.
 
     A repeated id repeats its draw, so strangers may not choose it.
@@ -45,7 +61,7 @@ def request_id(headers: Mapping[str, str], peer: str | None, proxies: Proxies) -
     offered = headers.get("x-request-id", "")
     if _REQUEST_ID.match(offered) and proxies.is_near(peer):
         return offered
-    return "req_" + secrets.token_hex(16)
+    return fresh()
 
 
 def trace_of(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -42,7 +43,8 @@ class HttpReply:
         self._writing = 0
         """Writes under way; more than one only when a comment meets output."""
         self._active_s = 0.0
-        """When the last write began, in the loop's time."""
+        """When the last write began, in monotonic time: asking for the loop's costs a call to the
+        kernel, for each event of each stream."""
         self._is_stalled = False
         self.started = False
         self.finished = False
@@ -57,7 +59,7 @@ class HttpReply:
         try:
             await self._open_stream()
             if data:
-                self._active_s = asyncio.get_running_loop().time()
+                self._active_s = time.monotonic()
                 self._record.bytes_out += len(data)
                 await self._body(data, more=True)
         finally:
@@ -105,12 +107,11 @@ class HttpReply:
         self, interval_s: float, stall_s: float | None, owner: asyncio.Task[Any]
     ) -> None:
         """Look in from time to time, so that a frame costs no more than a note of its time."""
-        loop = asyncio.get_running_loop()
-        self._active_s = loop.time()
+        self._active_s = time.monotonic()
         pause_s = interval_s or LOOK_S
         try:
             while not self.finished:
-                idle_s = loop.time() - self._active_s
+                idle_s = time.monotonic() - self._active_s
                 if self._writing:
                     if stall_s is not None and idle_s >= stall_s:
                         raise TimeoutError

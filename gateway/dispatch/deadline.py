@@ -14,11 +14,12 @@ class Deadline:
     Set a time only around an await, and ask `has_passed` when that is cancelled.
     """
 
-    def __init__(self) -> None:
-        task = asyncio.current_task()
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """`loop` is the running one, for callers that know it."""
+        self._loop = loop or asyncio.get_running_loop()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         self._task = task
-        self._loop = asyncio.get_running_loop()
         self._cancelling = task.cancelling()
         self._due_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None

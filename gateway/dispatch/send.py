@@ -21,6 +21,7 @@ from gateway import __version__
 from gateway.core.request import ChatRequest, Usage
 from gateway.core.route import Route
 from gateway.dispatch.body import AnswerTooLarge, chunks_of, close, read_answer, read_error_body
+from gateway.dispatch.deadline import Deadline
 from gateway.dispatch.failures import (
     UNSENDABLE,
     broken,
@@ -50,6 +51,7 @@ class Dispatcher:
     def __init__(self, transports: Mapping[str, httpx.AsyncBaseTransport]) -> None:
         self._transports = transports
         self._targets: dict[tuple[str, str], _Target] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def complete(
         self,
@@ -63,18 +65,26 @@ class Dispatcher:
 
         Raises UpstreamFailure. Where the answer was whole but empty, that carries it.
         """
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # asked once: it costs a call to the kernel
+        total_s = route.timeouts.total
+        deadline = Deadline(self._loop)
+        deadline.move(None if total_s is None else self._loop.time() + total_s)
         try:
-            async with asyncio.timeout(route.timeouts.total):
-                response = await self._send(route, chat, request_id, trace_headers)
-                try:
-                    if response.status_code != 200:
-                        body = await read_error_body(response)
-                        raise from_response(route, response, body)
-                    body = await _read_body(route, response)
-                finally:
-                    await close(response)
-        except TimeoutError:
+            response = await self._send(route, chat, request_id, trace_headers)
+            try:
+                if response.status_code != 200:
+                    body = await read_error_body(response)
+                    raise from_response(route, response, body)
+                body = await _read_body(route, response)
+            finally:
+                await close(response)
+        except asyncio.CancelledError:
+            if not deadline.has_passed():
+                raise
             raise timed_out(route, "total_timeout") from None
+        finally:
+            deadline.close()
         return _completion(route, chat, body)
 
     @asynccontextmanager

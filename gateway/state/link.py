@@ -66,6 +66,7 @@ class SharedLink:
         self._make = make
         self._timeout_s = timeout_s
         self._connection: AbstractConnection | None = None
+        self._loop: asyncio.AbstractEventLoop
         self._connecting: asyncio.Task[None] | None = None
         self._was_lost = False
         self._reading: asyncio.Task[None] | None = None
@@ -79,8 +80,9 @@ class SharedLink:
         Raises what redis-py raises: `TimeoutError`, `ConnectionError`, or the server's own error.
         """
         if self._connection is None:
+            self._loop = asyncio.get_running_loop()  # asked once: it costs a call to the kernel
             await self._connect()
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         reply: asyncio.Future[Any] = loop.create_future()
         self._calls.append(_Call(reply, loop.time() + self._timeout_s))
         self._unsent.append(hiredis.pack_command(cast(Any, command)))
@@ -197,8 +199,7 @@ class SharedLink:
                 call.reply.set_exception(failure)
 
     def _watch_from(self, now_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._watch = loop.call_at(now_s + self._timeout_s / 4, self._look, TURNS)
+        self._watch = self._loop.call_at(now_s + self._timeout_s / 4, self._look, TURNS)
 
     def _look(self, turns: int) -> None:
         """Fail the calls that are overdue.
@@ -206,7 +207,7 @@ class SharedLink:
         When this process was the busy one, their replies lie unread: a few turns of the loop come
         first, in which those are read.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         now = loop.time()
         self._watch = None
         if not self._calls:

@@ -50,8 +50,17 @@ class Link(Protocol):
 class Exchange(httpx.AsyncByteStream):
     """One request and its response. As a stream it is the response's body; one task uses it."""
 
-    def __init__(self, link: Link, outgoing: Outgoing, read_s: float | None) -> None:
-        """`read_s` bounds each wait for the peer's next bytes."""
+    def __init__(
+        self,
+        link: Link,
+        outgoing: Outgoing,
+        read_s: float | None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """`read_s` bounds each wait for the peer's next bytes.
+
+        `loop` is the running one, for callers that know it: asking costs a call to the kernel.
+        """
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.http_version = b"HTTP/1.1"
@@ -62,6 +71,7 @@ class Exchange(httpx.AsyncByteStream):
         self.is_lost = False
         """Whether the peer's closing ended it."""
         self._link: Link | None = link
+        self._loop = loop
         self._outgoing = outgoing
         self._read_s = read_s
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
@@ -139,7 +149,8 @@ class Exchange(httpx.AsyncByteStream):
     async def _wait(self, limit_s: float | None, overdue: type[httpx.TimeoutException]) -> None:
         """Wait for the next change. If it is not waited for to the end, the exchange fails."""
         assert self._waiter is None, "two tasks use one response"
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        loop = self._loop or asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
         is_woken = False
         try:
             if limit_s is None:

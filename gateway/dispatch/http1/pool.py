@@ -34,7 +34,7 @@ class Pool:
     def __init__(self, origin: Origin, *, keepalive_s: float, max_connections: int | None) -> None:
         self._origin = origin
         self._keepalive_s = keepalive_s
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._open: set[Connection] = set()
         self._idle: dict[Connection, float] = {}  # until when, the oldest first
         self._sweeper: asyncio.TimerHandle | None = None
@@ -68,7 +68,7 @@ class Pool:
 
     def take(self) -> Connection | None:
         """The idle connection that was used last, if there is one."""
-        now = self._loop.time()
+        now = self.loop.time()
         while self._idle:
             connection, until = self._idle.popitem()
             if until > now and not connection.is_closing:
@@ -88,7 +88,7 @@ class Pool:
         is_ready = False
         try:
             async with asyncio.timeout(limit_s):
-                await self._loop.create_connection(
+                await self.loop.create_connection(
                     lambda: connection,
                     origin.host,
                     origin.port,
@@ -124,10 +124,10 @@ class Pool:
 
     def released(self, connection: Connection) -> None:
         """Keep a connection that is ready for another exchange."""
-        until = self._loop.time() + self._keepalive_s
+        until = self.loop.time() + self._keepalive_s
         self._idle[connection] = until
         if self._sweeper is None:
-            self._sweeper = self._loop.call_at(until, self._sweep)
+            self._sweeper = self.loop.call_at(until, self._sweep)
         self._leave(connection)
 
     def closed(self, connection: Connection) -> None:
@@ -150,10 +150,10 @@ class Pool:
     def _sweep(self) -> None:
         """Close the connections that were idle for too long."""
         self._sweeper = None
-        now = self._loop.time()
+        now = self.loop.time()
         for connection, until in list(self._idle.items()):
             if until > now:
-                self._sweeper = self._loop.call_at(until, self._sweep)
+                self._sweeper = self.loop.call_at(until, self._sweep)
                 return
             connection.abort()
             del self._idle[connection]

@@ -79,16 +79,16 @@ class Http1Transport(httpx.AsyncBaseTransport):
         connection = pool.take()
         if connection is None:
             connection = await pool.connect(limits.get("connect"))
-            exchange = Exchange(connection, outgoing, limits.get("read"))
+            exchange = Exchange(connection, outgoing, limits.get("read"), pool.loop)
             return await _exchange(connection, exchange, request, limits)
-        exchange = Exchange(connection, outgoing, limits.get("read"))
+        exchange = Exchange(connection, outgoing, limits.get("read"), pool.loop)
         try:
             return await _exchange(connection, exchange, request, limits)
         except httpx.TransportError as error:
             if not _may_repeat(exchange, outgoing):
                 raise
             connection = await _reconnect(pool, limits, error)
-        exchange = Exchange(connection, outgoing, limits.get("read"))
+        exchange = Exchange(connection, outgoing, limits.get("read"), pool.loop)
         return await _exchange(connection, exchange, request, limits)
 
     async def aclose(self) -> None:

@@ -283,7 +283,8 @@ async def test_a_request_given_up_as_its_answer_arrives_leaves_the_connection_to
 
     wire = Wire()
     request = make_request("http://peer.invalid/")
-    exchange = Exchange(wire, encode(request), None)  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
+    exchange = Exchange(wire, encode(request), None, loop)  # type: ignore[arg-type]
     asking = asyncio.create_task(_exchange(wire, exchange, request, {}))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     exchange.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gateway.api.request import headers_of, peer_of, request_id, trace_of
+from gateway.api.request import FreshIds, headers_of, peer_of, request_id, trace_of
 from gateway.auth.addresses import Proxies
 
 PROXIES = Proxies(["10.0.0.0/8"])
@@ -15,7 +15,7 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
 def ask(offered: str, peer: str | None = "127.0.0.1") -> str:
-    return request_id({"x-request-id": offered}, peer, PROXIES)
+    return request_id({"x-request-id": offered}, peer, PROXIES, FreshIds())
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "10.1.1.1", "::ffff:10.1.1.1", None])
