@@ -34,7 +34,7 @@ def test_a_line_holds_time_level_name_and_fields(caplog: pytest.LogCaptureFixtur
 
 
 def test_lines_of_other_libraries_are_json_too(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("some.library").warning("started %s", "server")
+    logging.getLogger("another.logger").warning("started %s", "server")
     assert formatted(caplog)[0]["msg"] == "started server"
 
 
