@@ -82,6 +82,10 @@ class SharedLink:
         if self._connection is None:
             self._loop = asyncio.get_running_loop()  # asked once: it costs a call to the kernel
             await self._connect()
+            if self._connection is None:
+                # A call without a connection would stand before those of the next one, and take
+                # the reply of another.
+                raise ConnectionError("lost as soon as it was made")
         loop = self._loop
         reply: asyncio.Future[Any] = loop.create_future()
         self._calls.append(_Call(reply, loop.time() + self._timeout_s))

@@ -17,7 +17,7 @@ from redis import Redis
 from gateway.state.server import PrivateRedis, ServerFailed, find_server
 
 BINARY = find_server()
-needs_server = pytest.mark.skipif(BINARY is None, reason="no redis-server on this machine")
+needs_server = pytest.mark.usefixtures("redis_binary")
 
 
 def server(*extra: str) -> PrivateRedis:

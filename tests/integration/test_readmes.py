@@ -14,12 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.state.server import find_server
 from tests.integration.test_up import END_S, Up, up
+from tests.redis_servers import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.skipif(find_server() is None, reason="no redis-server on this machine")
+pytestmark = pytest.mark.usefixtures("redis_binary")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,8 @@ def test_the_engine_fails_as_told_and_the_other_one_answers(demo: Up) -> None:
 def test_the_lines_for_redis_cli_are_understood(page: str, demo: Up) -> None:
     cli = shutil.which("redis-cli")
     if cli is None:
-        pytest.skip("no redis-cli on this machine")
+        missing("needs redis-cli")
+    assert cli is not None
     found = lines(page, "redis-cli")
     assert len(found) >= 4
     for line in found:

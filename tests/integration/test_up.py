@@ -24,7 +24,7 @@ import pytest
 
 from gateway.state.server import PrivateRedis, find_server
 
-pytestmark = pytest.mark.skipif(find_server() is None, reason="no redis-server on this machine")
+pytestmark = pytest.mark.usefixtures("redis_binary")
 
 START_S = 30.0
 END_S = 10.0

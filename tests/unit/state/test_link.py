@@ -53,3 +53,23 @@ async def test_what_is_written_to_a_connection_just_lost_fails_with_the_rest() -
     with pytest.raises(ConnectionError):
         await calling
     assert not unexpected
+
+
+async def test_a_connection_lost_as_soon_as_it_is_made_takes_no_calls() -> None:
+    # Given a server that hangs up at once, and a healthy one after it
+    lost, sound = ClosingConnection(), ClosingConnection()
+    reader = sound._reader
+    lost._reader.feed_eof()
+    made = iter([lost, sound])
+    link = SharedLink(lambda: next(made), timeout_s=5)  # type: ignore[arg-type, return-value]
+    # When it is called, and again
+    with pytest.raises(ConnectionError, match="as soon as it was made"):
+        await link.call("FIRST")
+    calling = asyncio.ensure_future(link.call("SECOND"))
+    await asyncio.sleep(0.1)  # longer than a reconnect is put off
+    reader.feed_data(b"+reply of the second\r\n")
+    # Then the second call gets its own reply
+    async with asyncio.timeout(2):
+        assert await calling == "reply of the second"
+    reader.feed_eof()
+    await link.close()
