@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from gateway import __version__
-from gateway.commands import check, engine, serve, up
+from gateway.commands import check, circuit, engine, explain, serve, status, up
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
     )
     parser.add_argument("--version", action="version", version=f"concord {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (up, serve, check, engine):
+    for command in (up, serve, check, explain, status, circuit, engine):
         command.add_parser(subparsers)
     args = parser.parse_args()
     return int(args.run(args))

@@ -1,32 +1,42 @@
-"""The composition root: builds a replica out of its parts and runs their lifetimes."""
+"""The composition root: builds a replica out of its parts and runs their lifetimes.
+
+Connections, claims and loops live as long as the replica. All that depends on the configuration is
+built per configuration, and put in place at once when a reload brings another one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import logging
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import httpx
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from gateway import __version__
 from gateway.admission.admit import Admission
 from gateway.admission.claims import Claims
+from gateway.admission.overrides import KnownOverrides
+from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.admission.upkeep import Upkeep
 from gateway.api.errors import LastResort, on_gateway_error, on_http_exception
-from gateway.api.front import FrontDoor
+from gateway.api.front import Doors, FrontDoor
 from gateway.api.health import Health
 from gateway.api.lifecycle import Lifecycle
 from gateway.api.models import Models
 from gateway.api.openai import ChatCompletions
 from gateway.auth.keys import Authenticator
+from gateway.config.live import Source, keep_what_needs_restart
+from gateway.config.problems import Problem
 from gateway.config.result import Config
 from gateway.config.schema import Settings
 from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
@@ -34,13 +44,32 @@ from gateway.dispatch.http1 import Http1Transport
 from gateway.dispatch.send import Dispatcher
 from gateway.errors import GatewayError, StateUnavailable
 from gateway.pipeline import Pipeline
+from gateway.routing.candidates import Planner
+from gateway.routing.prompts import Prompts
 from gateway.state.keys import Keys, encode_id
-from gateway.state.redis import RedisRunner, connect
+from gateway.state.policy import Policy
+from gateway.state.redis import connect
 from gateway.state.scripts import folder, load_all
-from gateway.state.store import Policy, Store
+from gateway.state.store import Store
 from gateway.telemetry.logs import event
 
 CHAT = "/v1/chat/completions"
+
+
+class Reloaded(Struct, frozen=True, kw_only=True):
+    """What came of reading the configuration anew."""
+
+    config_digest: str
+    """Of the one that is served now."""
+    changed: bool = False
+    needs_restart: tuple[str, ...] = ()
+    """Settings that differ and wait for a restart."""
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether what was read cannot be served, so that the old one stays."""
+        return any(problem.severity == "error" for problem in self.problems)
 
 
 class Replica:
@@ -49,44 +78,85 @@ class Replica:
     MUST be made inside the running event loop that serves it.
     """
 
-    def __init__(self, config: Config, redis_url: str, replica_id: str) -> None:
-        settings = config.settings
-        lease_ms = int(settings.state.lease_s * 1000)
+    def __init__(self, config: Config, source: Source, replica_id: str) -> None:
+        state = config.settings.state
         self.config = config
         self.lifecycle = Lifecycle()
-        self._runner = _connect(redis_url, settings)
+        self._source = source
+        self._reloading = asyncio.Lock()
+        self._started_s = int(time.time())
+        self._lease_ms = int(state.lease_s * 1000)
+        timeout_s = state.socket_timeout_ms / 1000
+        self._runner = connect(source.redis_url, load_all(folder()), socket_timeout_s=timeout_s)
         self._transports: dict[str, httpx.AsyncBaseTransport] = {
             "http1": Http1Transport(),
             "aiohttp": make_aiohttp_transport(),
         }
-        self._store = Store(self._runner, Keys(settings.state.namespace), _policy(settings))
+        self._store = Store(self._runner, Keys(state.namespace))
         self._claims = Claims(replica_id)
-        self._settlement = Settlement(
-            self._store,
-            self._claims,
-            lease_ms=lease_ms,
-            abort_grace_ms=settings.server.abort_grace_ms,
-        )
+        self._settlement = Settlement(self._store, self._claims, lease_ms=self._lease_ms)
+        self._overrides = KnownOverrides(self._store)
+        self._secret = Secret(config.secret)
         self._upkeep = Upkeep(
             self._store,
             self._claims,
             self._settlement,
-            models=lambda: config.models,
+            self._secret,
+            models=lambda: self.config.models,
             about=lambda: (
                 f"host={encode_id(socket.gethostname())} version={__version__} "
-                f"config={config.digest}"
+                f"config={self.config.digest}"
             ),
-            lease_ms=lease_ms,
-            heartbeat_s=settings.state.heartbeat_s,
-            replica_ttl_ms=int(settings.state.replica_ttl_s * 1000),
+            lease_ms=self._lease_ms,
+            heartbeat_s=state.heartbeat_s,
+            replica_ttl_ms=int(state.replica_ttl_s * 1000),
         )
-        admission = Admission(self._store, self._claims, self._settlement, lease_ms=lease_ms)
-        pipeline = Pipeline(config, admission, Dispatcher(self._transports))
-        self.app = self._web(Authenticator(config), pipeline)
+        self.app = FrontDoor(self._doors())
 
-    def _web(self, authenticator: Authenticator, pipeline: Pipeline) -> ASGIApp:
+    async def reload(self) -> Reloaded:
+        """Read the configuration anew and serve by it, unless something in it is wrong.
+
+        Requests under way end under the one they began with.
+        """
+        async with self._reloading:
+            loaded = await asyncio.to_thread(self._source.read)
+            if loaded.config is None:
+                problems = [str(problem) for problem in loaded.errors]
+                event("config_reload_failed", level=logging.ERROR, problems=problems)
+                return Reloaded(config_digest=self.config.digest, problems=loaded.problems)
+            config, waiting = keep_what_needs_restart(loaded.config, self.config)
+            changed = config.digest != self.config.digest
+            self.config = config
+            self.app.doors = self._doors()
+            event("config_reloaded", config_digest=config.digest, needs_restart=list(waiting))
+            await self._read_overrides()
+            return Reloaded(
+                config_digest=config.digest,
+                changed=changed,
+                needs_restart=waiting,
+                problems=loaded.problems,
+            )
+
+    def _doors(self) -> Doors:
+        """Build all that depends on the configuration."""
         config = self.config
-        models = Models(config, authenticator)
+        settings = config.settings
+        policy = _policy(settings)
+        authenticator = Authenticator(config)
+        planner = Planner()
+        admission = Admission(
+            self._store,
+            self._claims,
+            self._settlement,
+            self._overrides,
+            policy,
+            lease_ms=self._lease_ms,
+            abort_grace_ms=settings.server.abort_grace_ms,
+        )
+        prompts = Prompts(self._secret, policy, settings.prefill)
+        pipeline = Pipeline(config, planner, prompts, admission, Dispatcher(self._transports))
+        chat = ChatCompletions(pipeline, authenticator, self.lifecycle, settings)
+        models = Models(config, authenticator, created_s=self._started_s)
         health = Health(
             config,
             self._store,
@@ -94,20 +164,11 @@ class Replica:
             self.lifecycle,
             state_is_available=lambda: self._runner.is_available,
         )
-        chat = ChatCompletions(pipeline, authenticator, self.lifecycle, config.settings)
         app = Starlette(
             routes=[
                 Route(CHAT, chat, methods=["POST"]),  # for other methods' 405
-                Route("/v1/models", models.all),
-                Route("/v1/models/{model_id:path}", models.one),
-                Route("/livez", health.live),
-                Route("/health/liveliness", health.live),
-                Route("/readyz", health.ready),
-                Route("/health/ready", health.ready),
-                Route("/health/readiness", health.ready),
-                Route("/health", health.summary),
-                Route("/health/deep", health.deep),
-                Route("/routing", health.routing),
+                *models.routes(),
+                *health.routes(),
             ],
             middleware=[Middleware(LastResort)],
             exception_handlers={
@@ -118,10 +179,19 @@ class Replica:
         )
         # A redirect would name whatever host the caller claims to have asked.
         app.router.redirect_slashes = False
-        return FrontDoor({CHAT: chat}, app)
+        return Doors({CHAT: chat}, app)
+
+    async def _read_overrides(self) -> None:
+        """Learn what operators have changed before requests have to ask for it."""
+        with contextlib.suppress(StateUnavailable):
+            for model in self.config.models.values():
+                await self._overrides.read(model)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        with contextlib.suppress(StateUnavailable):
+            await self._upkeep.beat()
+        await self._read_overrides()
         upkeep = asyncio.create_task(self._upkeep.run())
         event("started", config_digest=self.config.digest)
         # What stands now stays. The collector, a twentieth of a request's time, looks at the rest.
@@ -142,16 +212,19 @@ class Replica:
             event("stopped")
 
 
-def _connect(redis_url: str, settings: Settings) -> RedisRunner:
-    timeout_s = settings.state.socket_timeout_ms / 1000
-    return connect(redis_url, load_all(folder()), socket_timeout_s=timeout_s)
-
-
 def _policy(settings: Settings) -> Policy:
-    circuit = settings.circuit
+    circuit, affinity, prefill = settings.circuit, settings.affinity, settings.prefill
     return Policy(
         failure_threshold=circuit.failure_threshold,
         cooldown_ms=int(circuit.cooldown_seconds * 1000),
         min_availability=circuit.min_availability,
         ewma_alpha=circuit.ewma_alpha,
+        affinity=affinity.enabled,
+        pin_max_age_ms=affinity.max_age_seconds * 1000,
+        prefill=prefill.enabled,
+        intervene_tokens=prefill.intervene_tokens,
+        elephant_tokens=prefill.elephant_tokens,
+        elephant_limit=prefill.elephant_limit,
+        affinity_ceiling=prefill.affinity_ceiling,
+        hint_ttl_ms=prefill.hint_ttl_seconds * 1000,
     )

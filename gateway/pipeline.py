@@ -12,25 +12,28 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from gateway.admission.admit import Admission, Refused
+from gateway.admission.admit import Admission, Refused, Stale
 from gateway.admission.claims import Claim
 from gateway.config.result import Config
 from gateway.core.caller import Caller
-from gateway.core.outcome import Outcome
 from gateway.core.plan import Plan
+from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.request import ChatRequest
 from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Dispatcher
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, StateUnavailable
 from gateway.resolve import resolve
 from gateway.routing import failover
 from gateway.routing.candidates import Planner
+from gateway.routing.prompts import Prompts
 from gateway.routing.strategies import fixed
 from gateway.telemetry.access import AttemptRecord, RequestRecord
 from gateway.telemetry.logs import event
 
 DONE = b"data: [DONE]\n\n"
+MOST_REREADS = 3
+"""How often an attempt may find that an operator has just changed the overrides again."""
 
 
 class Exchange(Struct, kw_only=True):
@@ -41,6 +44,8 @@ class Exchange(Struct, kw_only=True):
     reply: Reply
     record: RequestRecord
     pin: str | None = None
+    session_id: str | None = None
+    """What the client calls its conversation, if it says."""
     trace_headers: Mapping[str, str] = field(default_factory=dict)
     failures: list[UpstreamFailure] = field(default_factory=list)
     empty_answer: EmptyAnswer | None = None
@@ -54,13 +59,21 @@ class EmptyAnswer(Struct, frozen=True):
 
 
 class Pipeline:
-    """Serves chat requests. One per replica; holds no state of its own between requests."""
+    """Serves chat requests under one configuration; holds no state between requests."""
 
-    def __init__(self, config: Config, admission: Admission, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        config: Config,
+        planner: Planner,
+        prompts: Prompts,
+        admission: Admission,
+        dispatcher: Dispatcher,
+    ) -> None:
         self._config = config
+        self._planner = planner
+        self._prompts = prompts
         self._admission = admission
         self._dispatcher = dispatcher
-        self._planner = Planner()
 
     async def chat(self, exchange: Exchange) -> None:
         """Answer a request. Raises `GatewayError` for what the client must be told instead."""
@@ -71,25 +84,22 @@ class Pipeline:
         record.model = model.id
         if model.model_type != "chat":
             raise InvalidRequest(f"Model '{chat.model}' is not a chat model.", param="model")
-        plan = self._planner.plan(model, chat, exchange.pin)
+        overrides = self._admission.overrides.of(model)
+        plan = self._planner.plan(model, chat, overrides, exchange.pin)
+        prompt = self._prompts.of(chat, exchange.caller, exchange.session_id, model)
         attempt = 0
-        while not plan.is_exhausted:
+        while not (exchange.failures and plan.is_exhausted):
             attempt += 1
-            claim = await self._admission.admit(
-                plan,
-                order=fixed.order(plan, attempt),
-                request_id=record.request_id,
-                attempt=attempt,
-            )
+            claim = await self._admit(exchange, plan, prompt, attempt)
             if isinstance(claim, Refused):
-                if not exchange.failures:
-                    raise claim.error(chat.model)
                 record.refused = claim.reasons
-                break
+                if exchange.failures:
+                    break
+                raise plan.refusal or claim.error(chat.model)
             try:
                 return await self._attempt(exchange, plan, claim)
             except UpstreamFailure as failure:
-                await self._admission.settle(claim, failure.outcome, failure.status)
+                await self._admission.fail(claim, failure.outcome, failure.status)
                 self._note_failure(exchange, plan, claim, failure)
                 if claim.first:  # output has reached the client: no other endpoint may go on
                     raise failure.to_client(chat.model) from failure
@@ -103,23 +113,45 @@ class Pipeline:
         record.endpoint = surfaced.endpoint
         raise surfaced.to_client(chat.model)
 
+    async def _admit(
+        self, exchange: Exchange, plan: Plan, prompt: Prompt, attempt: int
+    ) -> Claim | Refused:
+        """Claim room for an attempt, planning anew where an operator has changed the weights."""
+        for _ in range(MOST_REREADS):
+            claim = await self._admission.admit(
+                plan,
+                prompt,
+                order=fixed.order(plan, attempt),
+                request_id=exchange.record.request_id,
+                attempt=attempt,
+            )
+            if not isinstance(claim, Stale):
+                return claim
+            overrides = await self._admission.overrides.read(plan.model)
+            self._planner.follow(plan, exchange.chat, overrides)
+        raise StateUnavailable
+
     async def _attempt(self, exchange: Exchange, plan: Plan, claim: Claim) -> None:
         record = exchange.record
         record.endpoint = claim.route.endpoint
         record.attempts.append(
             AttemptRecord(
-                endpoint=claim.route.endpoint, probe=claim.is_probe, dropped=claim.dropped
+                endpoint=claim.route.endpoint,
+                probe=claim.is_probe,
+                dropped=claim.dropped,
+                pin=claim.pin,
             )
         )
         if record.overhead_ms is None:
             record.overhead_ms = record.elapsed_ms()
+        priority = self._prompts.priority(exchange.chat, claim)
         if exchange.chat.stream:
-            await self._stream(exchange, plan, claim)
+            await self._stream(exchange, plan, claim, priority)
         else:
-            await self._complete(exchange, claim)
+            await self._complete(exchange, claim, priority)
         record.attempts[-1].status = 200
 
-    async def _complete(self, exchange: Exchange, claim: Claim) -> None:
+    async def _complete(self, exchange: Exchange, claim: Claim, priority: int | None) -> None:
         """Send a request whose answer comes whole."""
         record = exchange.record
         try:
@@ -127,17 +159,20 @@ class Pipeline:
                 claim.route,
                 exchange.chat,
                 request_id=record.request_id,
+                priority=priority,
                 trace_headers=exchange.trace_headers,
             )
         except UpstreamFailure as failure:
             if failure.completion is not None:
                 exchange.empty_answer = EmptyAnswer(failure.endpoint, failure.completion.body)
             raise
-        self._admission.settle_later(claim, Outcome.SUCCESS, 200)
+        self._admission.succeed(claim, 200)
         record.usage = answer.usage
         await self._answer(exchange, answer.body)
 
-    async def _stream(self, exchange: Exchange, plan: Plan, claim: Claim) -> None:
+    async def _stream(
+        self, exchange: Exchange, plan: Plan, claim: Claim, priority: int | None
+    ) -> None:
         """Relay a stream, holding frames back until its first real output.
 
         Once a keep-alive has committed the status, frames are held only while another endpoint
@@ -150,6 +185,7 @@ class Pipeline:
             claim.route,
             exchange.chat,
             request_id=record.request_id,
+            priority=priority,
             trace_headers=exchange.trace_headers,
         )
         async with opened as stream:
@@ -170,7 +206,7 @@ class Pipeline:
             finally:
                 record.malformed_chunks += stream.malformed
                 record.usage = stream.usage or record.usage
-        self._admission.settle_later(claim, Outcome.SUCCESS)
+        self._admission.succeed(claim)
         await self._answer(exchange, b"".join(held))
 
     async def _answer(self, exchange: Exchange, rest: bytes) -> None:

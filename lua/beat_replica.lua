@@ -1,11 +1,15 @@
 #!lua
--- beat_replica: say that a replica lives, and learn how many do.
+-- beat_replica: say that a replica lives, and learn how many do and what ids are keyed with.
+--
+-- The salt that came first stands, and each beat puts it back where it was lost.
 --
 -- KEYS[1] replicas  hash  replica id -> "seen_ms=... host=... version=... config=..."
+-- KEYS[2] salt      string  what ids are keyed with where there is no secret
 -- ARGV[1] replica  string
 -- ARGV[2] about    string   "host=... version=... config=...", or "" when the replica leaves
 -- ARGV[3] ttl_ms   int      a replica unseen for longer is not live
--- RETURNS [status, live_replicas]
+-- ARGV[4] salt     string   to be used unless there is one, "" when a secret is used
+-- RETURNS [status, live_replicas, salt]
 --         status "done"
 -- @include lib/time
 
@@ -41,4 +45,9 @@ else
   redis.call('HDEL', replicas, replica)
 end
 redis.call('PEXPIRE', replicas, FORGET_AFTER_MS)
-return { 'done', live }
+local salt = ARGV[4]
+if salt ~= '' then
+  redis.call('SET', KEYS[2], salt, 'NX')
+  salt = redis.call('GET', KEYS[2])
+end
+return { 'done', live, salt }

@@ -3,7 +3,7 @@
 --
 -- Never refused: the request is on its way, and counting it is nearer to the truth than not. A
 -- probe is not put back, since its circuit was lost with it. Repeating it changes nothing. Where
--- half of the record is left, its place in flight is still counted.
+-- half of the record is left, what it holds is still counted.
 --
 -- KEYS[1] endpoints  hash  <location>:<what>
 -- KEYS[2] claims     zset  claim id -> lease deadline in ms
@@ -13,11 +13,13 @@
 -- ARGV[2] location  string
 -- ARGV[3] lease_ms  int
 -- ARGV[4] first     int      1 when the attempt has had its first output
+-- ARGV[5] tokens    int      that it is charged for in prefill; none after the first output
+-- ARGV[6] elephant  int      1 when it counts as one
+-- ARGV[7] caller    string   names its own tokens in prefill; "" for none
 -- RETURNS [status]
 --         status "done" | "again"
 -- @include lib/clock
 -- @include lib/claim
--- @include lib/number
 -- @include lib/tombstone
 
 -- bind
@@ -35,12 +37,16 @@ end
 -- write
 redis.call('ZADD', claims, now + lease_ms, claim)
 if not holds then
-  redis.call('HSET', claimed, claim,
-    write_holding({ location = location, lease_ms = lease_ms, first = ARGV[4] == '1' and 1 }))
-end
-if not holds and not leased then
-  local inflight = whole(redis.call('HGET', endpoints, location .. ':inflight'))
-  redis.call('HSET', endpoints, location .. ':inflight', inflight + 1)
+  local held = { location = location, lease_ms = lease_ms, first = ARGV[4] == '1' and 1 }
+  if not held.first then
+    held.tokens = tonumber(ARGV[5]) > 0 and ARGV[5]
+    held.elephant = ARGV[6] == '1' and 1
+    held.caller = ARGV[7] ~= '' and ARGV[7]
+  end
+  redis.call('HSET', claimed, claim, write_holding(held))
+  if not leased then
+    add_counts(endpoints, counts_of(held), 1)
+  end
 end
 remove_tombstone(reaped, claim)
 write_clock(endpoints, now, stepped)

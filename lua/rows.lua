@@ -2,6 +2,7 @@
 -- rows: everything live about a model's endpoints.
 --
 -- KEYS[1] endpoints  hash  <location>:<what>
--- RETURNS [status, fields]
---         status "done"; fields [field, value, ...]
-return { 'done', redis.call('HGETALL', KEYS[1]) }
+-- KEYS[2] claims     zset  claim id -> lease deadline in ms
+-- RETURNS [status, claims, fields]
+--         status "done"; claims how many stand; fields [field, value, ...]
+return { 'done', redis.call('ZCARD', KEYS[2]), redis.call('HGETALL', KEYS[1]) }

@@ -10,13 +10,17 @@ from msgspec import Struct
 
 from gateway.admission.claims import Claim, Claims
 from gateway.admission.draws import draws
+from gateway.admission.overrides import KnownOverrides
 from gateway.admission.settlement import Settlement
 from gateway.core.outcome import Outcome
 from gateway.core.plan import Plan
+from gateway.core.prompt import Prompt
 from gateway.errors import NoHealthyUpstream, StateUnavailable
-from gateway.state.store import AdmitReply, Store
+from gateway.state.policy import Policy
+from gateway.state.replies import AdmitReply
+from gateway.state.store import Decision, Store
 
-USUAL_DRAWS = 8
+USUAL_DRAWS = 4
 """How many numbers a draw gets at first. More are made only for one that has used these up."""
 
 
@@ -37,20 +41,35 @@ class Refused(Struct, frozen=True):
         )
 
 
+class Stale(Struct, frozen=True):
+    """Nothing was decided: an operator has changed the model's overrides since they were read."""
+
+
 class Admission:
-    """Grants claims through `admit`, and passes their end to the settlement."""
+    """Grants claims through `admit` under one policy, and passes their end to the settlement."""
 
     def __init__(
-        self, store: Store, claims: Claims, settlement: Settlement, *, lease_ms: int
+        self,
+        store: Store,
+        claims: Claims,
+        settlement: Settlement,
+        overrides: KnownOverrides,
+        policy: Policy,
+        *,
+        lease_ms: int,
+        abort_grace_ms: int,
     ) -> None:
         self._store = store
         self._claims = claims
         self._settlement = settlement
+        self._policy = policy
         self._lease_ms = lease_ms
+        self._abort_grace_s = abort_grace_ms / 1000
+        self.overrides = overrides
 
     async def admit(
-        self, plan: Plan, *, order: str, request_id: str, attempt: int
-    ) -> Claim | Refused:
+        self, plan: Plan, prompt: Prompt, *, order: str, request_id: str, attempt: int
+    ) -> Claim | Refused | Stale:
         """Claim room for an attempt (counted from 1) on one of the plan's candidates.
 
         `order` is how they are taken: `draw`, `declared` or `pinned`.
@@ -59,33 +78,47 @@ class Admission:
         given back.
         """
         claim_id = self._claims.next_id()
-        count = len(plan.candidates.table) if order == "draw" else 0
+        numbers = draws(request_id, attempt, USUAL_DRAWS) if order == "draw" else []
         try:
-            reply = await self._ask(
-                plan, claim_id, order, draws(request_id, attempt, min(count, USUAL_DRAWS))
-            )
+            reply = await self._ask(plan, prompt, claim_id, order, numbers)
             if reply.is_short:
-                reply = await self._ask(plan, claim_id, order, draws(request_id, attempt, count))
+                numbers = draws(request_id, attempt, most_draws(plan))
+                reply = await self._ask(plan, prompt, claim_id, order, numbers)
         except asyncio.CancelledError:
-            self._settlement.undo(plan.model.id, claim_id)
+            self._settlement.undo(plan.model.id, claim_id, self._policy)
             raise
         except StateUnavailable as error:
             if error.may_have_happened:
-                self._settlement.undo(plan.model.id, claim_id)
+                self._settlement.undo(plan.model.id, claim_id, self._policy)
             raise
-        return self._granted(plan, claim_id, reply)
+        if reply.is_stale:
+            return Stale()
+        if not reply.is_admitted:
+            return Refused({**reply.passed_over(), **plan.reasons()}, reply.retry_after_ms)
+        claim = Claim(
+            id=claim_id,
+            route=plan.candidates.by_location[reply.location],
+            policy=self._policy,
+            prompt=prompt,
+            dropped=reply.passed_over(),
+            draws=numbers[: reply.drawn],
+            pin=reply.pin,
+            may_unpin=order != "pinned",
+            tokens=reply.tokens,
+            is_elephant=bool(reply.elephant),
+            cached_tokens=reply.cached_tokens,
+            anchor=reply.anchor,
+            is_probe=bool(reply.probe),
+        )
+        self._claims.add(claim)
+        return claim
 
     async def _ask(
-        self, plan: Plan, claim_id: str, order: str, numbers: Sequence[float]
+        self, plan: Plan, prompt: Prompt, claim_id: str, order: str, numbers: Sequence[float]
     ) -> AdmitReply:
+        decision = decision_for(plan, prompt, self._policy, order, numbers)
         return await self._store.admit(
-            plan.model.id,
-            claim=claim_id,
-            candidates=plan.candidates.table,
-            tried=tuple(plan.struck),
-            order=order,
-            draws=numbers,
-            lease_ms=self._lease_ms,
+            plan.model.id, decision, claim=claim_id, lease_ms=self._lease_ms
         )
 
     def first_token(self, claim: Claim) -> None:
@@ -94,29 +127,38 @@ class Admission:
             claim.first = True
             self._settlement.first_token(claim)
 
-    async def settle(self, claim: Claim, outcome: Outcome, status: int | None = None) -> None:
-        """End a claim and wait until the store knows, unless it is away."""
-        await self._settlement.settle(claim, outcome, status or 0)
+    async def fail(self, claim: Claim, outcome: Outcome, status: int | None = None) -> None:
+        """End the claim of a failed attempt, and wait until the store knows, unless it is away."""
+        await self._settlement.fail(claim, outcome, status or 0)
 
-    def settle_later(self, claim: Claim, outcome: Outcome, status: int | None = None) -> None:
-        """End a claim without waiting."""
-        self._settlement.settle_later(claim, outcome, status or 0)
+    def succeed(self, claim: Claim, status: int | None = None) -> None:
+        """End the claim of an attempt that has answered, without waiting."""
+        self._settlement.settle_later(claim, Outcome.SUCCESS, status or 0)
 
     def abandon(self, claim: Claim) -> None:
         """End a claim whose attempt was cut off, if it has not ended, saying nothing of health.
 
         The room is given back a little later, since an engine notices a hang-up late.
         """
-        self._settlement.abandon(claim)
+        self._settlement.abandon(claim, self._abort_grace_s)
 
-    def _granted(self, plan: Plan, claim_id: str, reply: AdmitReply) -> Claim | Refused:
-        if not reply.is_admitted:
-            return Refused({**reply.refused(), **plan.reasons()}, reply.retry_after_ms)
-        claim = Claim(
-            id=claim_id,
-            route=plan.candidates.by_location[reply.location],
-            is_probe=bool(reply.probe),
-            dropped=reply.refused(),
-        )
-        self._claims.add(claim)
-        return claim
+
+def most_draws(plan: Plan) -> int:
+    """How many numbers an attempt's draw can use up (`lua/admit.lua`)."""
+    return 2 * len(plan.candidates.table) + 2
+
+
+def decision_for(
+    plan: Plan, prompt: Prompt, policy: Policy, order: str, numbers: Sequence[float]
+) -> Decision:
+    """Put an attempt's question to the store."""
+    return Decision(
+        policy=policy,
+        epoch=plan.candidates.epoch,
+        candidates=plan.candidates.table,
+        tried=tuple(plan.struck),
+        order=order,
+        draws=numbers,
+        prompt=prompt,
+        uses_pin=policy.affinity and bool(prompt.caller) and order == "draw",
+    )

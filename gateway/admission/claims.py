@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.core.route import Route
+from gateway.state.policy import Policy
 
 
 class Claim(Struct, kw_only=True, eq=False):
@@ -17,9 +19,24 @@ class Claim(Struct, kw_only=True, eq=False):
 
     id: str
     route: Route
-    is_probe: bool = False
+    policy: Policy
+    """The rules under which it was granted, and ends."""
+    prompt: Prompt = NO_PROMPT
     dropped: dict[str, str]
-    """Location to reason, of the endpoints struck out before this one was chosen."""
+    """Location to reason, of the endpoints passed over before this one was chosen."""
+    draws: Sequence[float] = ()
+    """The numbers that drew it."""
+    pin: str = ""
+    """What became of the caller's pin: `kept`, `made`, or nothing."""
+    may_unpin: bool = False
+    """Whether a failure moves the caller elsewhere."""
+    tokens: int = 0
+    """What it is charged for in prefill, until its first output."""
+    is_elephant: bool = False
+    cached_tokens: int = 0
+    """How much of the conversation the endpoint is believed to have cached, if its anchor holds."""
+    anchor: str = ""
+    is_probe: bool = False
     first: bool = False
     """Whether the attempt has had its first output."""
 

@@ -13,8 +13,11 @@ from typing import Any
 
 from gateway.admission.claims import Claim, Claims
 from gateway.core.outcome import Outcome
+from gateway.core.prompt import NO_PROMPT
 from gateway.errors import ScriptBug, StateUnavailable
-from gateway.state.store import RecordReply, Store
+from gateway.state.policy import Policy
+from gateway.state.replies import RecordReply
+from gateway.state.store import Store
 from gateway.telemetry.logs import event
 
 RETRY_S = 0.5
@@ -23,11 +26,10 @@ RETRY_S = 0.5
 class Settlement:
     """Delivers `first_token` and `settle`, each claim's in order."""
 
-    def __init__(self, store: Store, claims: Claims, *, lease_ms: int, abort_grace_ms: int) -> None:
+    def __init__(self, store: Store, claims: Claims, *, lease_ms: int) -> None:
         self._store = store
         self._claims = claims
         self._lease_s = lease_ms / 1000
-        self._abort_grace_s = abort_grace_ms / 1000
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._firsts: dict[str, asyncio.Task[None]] = {}
@@ -40,15 +42,19 @@ class Settlement:
         self._firsts[claim.id] = task
         task.add_done_callback(lambda _: self._firsts.pop(claim.id, None))
 
-    async def settle(self, claim: Claim, outcome: Outcome, status: int) -> None:
-        """End a claim. Returns when the store knows, or after one failed try (more follow)."""
+    async def fail(self, claim: Claim, outcome: Outcome, status: int) -> None:
+        """End a claim whose attempt has failed, and let its caller go elsewhere from now on.
+
+        Returns when the store knows, or after one failed try (more follow).
+        """
         if not self._claims.end(claim):
             return
+        unpin = claim.may_unpin
         try:
             # Shielded: the caller may leave, the claim must still end.
-            await asyncio.shield(self._spawn(self._settle_once(claim, outcome, status)))
+            await asyncio.shield(self._spawn(self._settle_once(claim, outcome, status, unpin)))
         except StateUnavailable:
-            self._spawn(self._settle_until_heard(claim, outcome, status))
+            self._spawn(self._settle_until_heard(claim, outcome, status, unpin))
         except ScriptBug:
             return  # has been logged; the request may still be served elsewhere
 
@@ -57,17 +63,17 @@ class Settlement:
         if self._claims.end(claim):
             self._spawn(self._settle_until_heard(claim, outcome, status))
 
-    def abandon(self, claim: Claim) -> None:
-        """End a claim as neutral after the abort grace, unless it has ended already."""
+    def abandon(self, claim: Claim, grace_s: float) -> None:
+        """End a claim as neutral after a grace, unless it has ended already."""
         if self._claims.end(claim):
-            self._spawn(self._settle_after_grace(claim))
+            self._spawn(self._settle_after(grace_s, claim))
 
-    def undo(self, model_id: str, claim_id: str) -> None:
+    def undo(self, model_id: str, claim_id: str, policy: Policy) -> None:
         """Give back what an `admit` may have granted to a caller who did not hear of it.
 
         The store takes calls in the order they were made, so this comes after that.
         """
-        self._spawn(self._undo(model_id, claim_id))
+        self._spawn(self._undo(model_id, claim_id, policy))
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until everything under way has been delivered, or for the timeout."""
@@ -76,12 +82,16 @@ class Settlement:
 
     async def _record_first(self, claim: Claim) -> None:
         try:
-            reply = await self._store.first_token(claim.route.model_id, claim=claim.id)
+            reply = await self._store.first_token(
+                claim.route.model_id, claim=claim.id, policy=claim.policy, prompt=claim.prompt
+            )
         except StateUnavailable:
             return  # settle will say that it succeeded
         self._note_circuit(claim, reply)
 
-    async def _settle_once(self, claim: Claim, outcome: Outcome, status: int) -> None:
+    async def _settle_once(
+        self, claim: Claim, outcome: Outcome, status: int, unpin: bool = False
+    ) -> None:
         first = self._firsts.get(claim.id)
         if first:
             await asyncio.wait({first})
@@ -92,11 +102,16 @@ class Settlement:
             outcome=outcome,
             status=status,
             live_replicas=self.live_replicas,
+            unpin=unpin,
+            policy=claim.policy,
+            prompt=claim.prompt,
         )
         self._note_circuit(claim, reply)
 
-    async def _settle_until_heard(self, claim: Claim, outcome: Outcome, status: int) -> None:
-        await self._until_heard(lambda: self._settle_once(claim, outcome, status))
+    async def _settle_until_heard(
+        self, claim: Claim, outcome: Outcome, status: int, unpin: bool = False
+    ) -> None:
+        await self._until_heard(lambda: self._settle_once(claim, outcome, status, unpin))
 
     async def _until_heard(self, deliver: Callable[[], Awaitable[object]]) -> None:
         """Repeat a call until the store has answered it, at most for a lease."""
@@ -110,11 +125,11 @@ class Settlement:
                     return
                 await asyncio.sleep(RETRY_S)
 
-    async def _settle_after_grace(self, claim: Claim) -> None:
-        await asyncio.sleep(self._abort_grace_s)
+    async def _settle_after(self, grace_s: float, claim: Claim) -> None:
+        await asyncio.sleep(grace_s)
         await self._settle_until_heard(claim, Outcome.NEUTRAL, 0)
 
-    async def _undo(self, model_id: str, claim_id: str) -> None:
+    async def _undo(self, model_id: str, claim_id: str, policy: Policy) -> None:
         await self._until_heard(
             lambda: self._store.settle(
                 model_id,
@@ -123,6 +138,9 @@ class Settlement:
                 outcome=Outcome.NEUTRAL,
                 status=0,
                 live_replicas=self.live_replicas,
+                unpin=False,
+                policy=policy,
+                prompt=NO_PROMPT,
             )
         )
 

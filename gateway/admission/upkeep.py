@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from gateway.admission.claims import Claim, Claims, batches
+from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.errors import StateUnavailable
 from gateway.state.store import Store
@@ -22,6 +23,7 @@ class Upkeep:
         store: Store,
         claims: Claims,
         settlement: Settlement,
+        secret: Secret,
         *,
         models: Callable[[], Iterable[str]],
         about: Callable[[], str],
@@ -32,6 +34,7 @@ class Upkeep:
         self._store = store
         self._claims = claims
         self._settlement = settlement
+        self._secret = secret
         self._models = models
         self._about = about
         self._lease_ms = lease_ms
@@ -65,11 +68,15 @@ class Upkeep:
         Of this beat and the last the larger count stands: when the store was emptied, the others
         are missing from it until they beat again.
         """
-        live = await self._store.beat_replica(
-            self._claims.replica_id, about=self._about(), ttl_ms=self._replica_ttl_ms
+        reply = await self._store.beat_replica(
+            self._claims.replica_id,
+            about=self._about(),
+            ttl_ms=self._replica_ttl_ms,
+            salt=self._secret.offer,
         )
-        self._settlement.live_replicas = max(live, self._live)
-        self._live = live
+        self._secret.adopt(reply.salt)
+        self._settlement.live_replicas = max(reply.live_replicas, self._live)
+        self._live = reply.live_replicas
 
     async def leave(self) -> None:
         """Say that this replica goes."""
@@ -87,6 +94,9 @@ class Upkeep:
                     location=claim.route.location,
                     lease_ms=self._lease_ms,
                     first=claim.first,
+                    tokens=0 if claim.first else claim.tokens,
+                    is_elephant=claim.is_elephant and not claim.first,
+                    caller=claim.prompt.caller,
                 )
         if put_back:
             event("state_regressed", level=logging.WARNING, model=model_id, claims=put_back)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Route
 
+from gateway.admin import door
+from gateway.admin.rows import read_row
 from gateway.api.lifecycle import Lifecycle
-from gateway.api.request import headers_of, peer_of
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
+from gateway.core.overrides import Overrides
 from gateway.core.route import Model
-from gateway.errors import PermissionDenied, StateUnavailable
+from gateway.errors import StateUnavailable
+from gateway.routing.weights import RouteShare, exclusions
 from gateway.state.store import Store
 
+Rows = Mapping[str, Mapping[str, str]]
+"""Of one model: location -> what -> text."""
 DEGRADED_BELOW = 0.9
 """Availability under which an endpoint makes the deployment count as degraded."""
 
@@ -39,6 +45,19 @@ class Health:
         self._authenticator = authenticator
         self._lifecycle = lifecycle
         self._state_is_available = state_is_available
+
+    def routes(self) -> list[Route]:
+        """Where all this is served."""
+        return [
+            Route("/livez", self.live),
+            Route("/health/liveliness", self.live),
+            Route("/readyz", self.ready),
+            Route("/health/ready", self.ready),
+            Route("/health/readiness", self.ready),
+            Route("/health", self.summary),
+            Route("/health/deep", self.deep),
+            Route("/routing", self.routing),
+        ]
 
     async def live(self, request: Request) -> JSONResponse:
         """The process runs; no dependency is asked."""
@@ -66,26 +85,37 @@ class Health:
         )
 
     async def deep(self, request: Request) -> JSONResponse:
-        """Circuits and availability of every endpoint, as all replicas see them."""
-        self._require_admin(request)
+        """Circuits and availability of every endpoint, as all replicas see them.
+
+        Routes out of service are listed, but are nobody's failure. While Redis is away only what
+        the files say is known of them.
+        """
+        door.admin(request, self._authenticator)
+        models = list(self._config.models.values())
         try:
-            providers = await self._providers()
+            rows, overrides = await self._read(models)
         except StateUnavailable:
-            providers = None
-        is_healthy = providers is not None and not any(map(_is_degraded, providers.values()))
+            rows, overrides = None, [Overrides()] * len(models)
+        excluded = [
+            one
+            for model, of_model in zip(models, overrides, strict=True)
+            for one in exclusions(model, of_model)
+        ]
+        providers = _providers(models, rows, excluded) if rows is not None else {}
+        is_healthy = rows is not None and not any(map(_is_degraded, providers.values()))
         return JSONResponse(
             {
                 "status": "healthy" if is_healthy else "degraded",
                 "routes_configured": self._count_routes(),
-                "state_available": providers is not None,
-                "providers": providers or {},
-                "route_exclusions": self._exclusions(),
+                "state_available": rows is not None,
+                "providers": providers,
+                "route_exclusions": [structs.asdict(one) for one in excluded],
             }
         )
 
     async def routing(self, request: Request) -> JSONResponse:
         """Which routes each model has and with what share."""
-        self._require_admin(request)
+        door.admin(request, self._authenticator)
         settings = self._config.settings
         routes = {
             name: _shares(self._config.models[model_id])
@@ -109,57 +139,45 @@ class Health:
             }
         )
 
-    def _require_admin(self, request: Request) -> None:
-        caller = self._authenticator.caller(headers_of(request.scope), peer_of(request.scope))
-        if not caller.is_admin:
-            raise PermissionDenied("This needs an admin key.")
-
-    async def _providers(self) -> dict[str, dict[str, Any]]:
-        models = list(self._config.models.values())
-        rows = await asyncio.gather(*(self._store.rows(model.id) for model in models))
-        return {
-            route.endpoint: _endpoint(row.get(route.location, {}))
-            for model, row in zip(models, rows, strict=True)
-            for route in model.routes
-        }
-
-    def _exclusions(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "model_id": model.id,
-                "endpoint_id": route.endpoint,
-                "provider": route.provider,
-                "base_url": route.base_url,
-                "configured_weight": 0.0,
-                "effective_weight": 0.0,
-                "reasons": ["configured_zero"],
-            }
-            for model in self._config.models.values()
-            for route in model.routes
-            if route.weight == 0
-        ]
+    async def _read(self, models: Sequence[Model]) -> tuple[Sequence[Rows], list[Overrides]]:
+        """Rows and overrides of each model."""
+        ids = [model.id for model in models]
+        looks, overrides = await asyncio.gather(
+            asyncio.gather(*map(self._store.rows, ids)),
+            asyncio.gather(*map(self._store.overrides, ids)),
+        )
+        return [rows for _, rows in looks], overrides
 
     def _count_routes(self) -> int:
         return sum(len(model.routes) for model in self._config.models.values())
 
 
-def _endpoint(row: dict[str, str]) -> dict[str, Any]:
-    last_status = row.get("last_status")
-    return {
-        "availability": round(_number(row.get("availability"), 1.0), 4),
-        "circuit_state": row.get("circuit", "closed"),
-        "last_error_status": int(_number(last_status, 0)) if last_status else None,
-        "consecutive_auth_rejections": int(_number(row.get("auth_rejections"), 0)),
-        "inflight": int(_number(row.get("inflight"), 0)),
-        "unreachable_from": _unreachable_from(row.get("conn", "")),
+def _providers(
+    models: Iterable[Model],
+    rows: Iterable[Rows],
+    excluded: Iterable[RouteShare],
+) -> dict[str, dict[str, Any]]:
+    found = {
+        route.endpoint: _endpoint(of_model.get(route.location, {}))
+        for model, of_model in zip(models, rows, strict=True)
+        for route in model.routes
     }
+    for one in excluded:
+        found[one.endpoint_id]["excluded_from_models"] = [one.model_id]
+        found[one.endpoint_id]["exclusion_reasons"] = sorted(one.reasons)
+    return found
 
 
-def _unreachable_from(notes: str) -> dict[str, int]:
-    """Replica to connect failures that no other replica has confirmed (`lua/lib/conn.lua`)."""
-    words = (word.split(":") for word in notes.split())
-    counts = {word[0]: int(_number(word[1], 0)) for word in words if len(word) == 3}
-    return {replica: count for replica, count in counts.items() if count > 0}
+def _endpoint(fields: Mapping[str, str]) -> dict[str, Any]:
+    row = read_row(fields)
+    return {
+        "availability": row.availability,
+        "circuit_state": row.circuit,
+        "last_error_status": row.last_status,
+        "consecutive_auth_rejections": row.auth_rejections,
+        "inflight": row.inflight,
+        "unreachable_from": row.unreachable_from,
+    }
 
 
 def _is_degraded(endpoint: dict[str, Any]) -> bool:
@@ -180,12 +198,3 @@ def _shares(model: Model) -> list[dict[str, str]]:
         }
         for route in model.routes
     ]
-
-
-def _number(text: str | None, default: float) -> float:
-    """A field as a number; what an operator has mistyped counts as unset, as it does in Lua."""
-    try:
-        number = float(text) if text is not None else default
-    except ValueError:
-        return default
-    return number if math.isfinite(number) else default

@@ -1,72 +1,113 @@
-"""`GET /v1/models` and `GET /v1/models/{id}`."""
+"""`GET /v1/models` and `GET /v1/models/{id}`, under every path where clients look for them."""
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from collections.abc import Mapping
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
+from starlette.routing import Route
 
+from gateway.api.catalog import Catalog, Entry, Page
 from gateway.api.request import headers_of, peer_of
+from gateway.api.responses import error_headers
 from gateway.auth.addresses import Proxies
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
 from gateway.core.caller import Caller
-from gateway.core.route import Model
+from gateway.errors import GatewayError
+from gateway.protocols import anthropic_error
 from gateway.resolve import resolve
+
+BY_CLIENT, ANTHROPIC = "/v1/models", "/anthropic/v1/models"
+PATHS = (BY_CLIENT, "/models", "/openrouter/models", ANTHROPIC)
+"""The first answers in the shape that its client reads, the last always in Anthropic's."""
+_ANTHROPIC_AGENTS = ("anthropic-", "claude-cli", "claude-sdk")
 
 
 class Models:
     """The models that the asking caller may use. Aliases are not listed, but can be asked for."""
 
-    def __init__(self, config: Config, authenticator: Authenticator) -> None:
+    def __init__(self, config: Config, authenticator: Authenticator, *, created_s: int) -> None:
+        """`created_s` is listed for all models, in Unix time: when they were made is not known."""
         self._config = config
         self._authenticator = authenticator
         self._proxies = Proxies(config.settings.server.trusted_proxies)
-        self._created = int(time.time())
+        self._entries = {
+            model.id: Entry.of(model, created_s) for model in config.models.values() if model.routes
+        }
+        self._catalogs: dict[tuple[str, frozenset[str] | None], Catalog] = {}
+        """By what decides of a caller's models; no more than there are roles and keys."""
 
-    async def all(self, request: Request) -> JSONResponse:
+    def routes(self) -> list[Route]:
+        """Where all this is served."""
+        lists = [Route(path, self.all) for path in PATHS]
+        return lists + [Route(f"{path}/{{model_id:path}}", self.one) for path in PATHS]
+
+    async def all(self, request: Request) -> Response:
         """List."""
-        caller = self._caller(request)
-        data = [
-            self._item(model)
-            for model in self._config.models.values()
-            if model.routes and caller.may_use(model)
-        ]
-        return JSONResponse({"object": "list", "data": data})
+        headers = headers_of(request.scope)
+        if not _reads_anthropic(request, headers):
+            return _json(self._catalog(self._caller(request, headers)).openai)
+        try:
+            catalog = self._catalog(self._caller(request, headers))
+            return _json(catalog.anthropic(Page.of(request.query_params)))
+        except GatewayError as error:
+            return _anthropic_error(error)
 
-    async def one(self, request: Request) -> JSONResponse:
+    async def one(self, request: Request) -> Response:
         """Retrieve one; its id may hold slashes."""
+        headers = headers_of(request.scope)
+        if not _reads_anthropic(request, headers):
+            return _json(self._entry(request, headers).openai)
+        try:
+            return _json(self._entry(request, headers).anthropic)
+        except GatewayError as error:
+            return _anthropic_error(error)
+
+    def _entry(self, request: Request, headers: Mapping[str, str]) -> Entry:
         model = resolve(
             request.path_params["model_id"],
-            self._caller(request),
+            self._caller(request, headers),
             names=self._config.names,
             models=self._config.models,
         )
-        return JSONResponse(self._item(model))
+        return self._entries[model.id]
 
-    def _caller(self, request: Request) -> Caller:
-        headers, peer = headers_of(request.scope), peer_of(request.scope)
-        address = self._proxies.client(peer, headers.get("x-forwarded-for"))
+    def _caller(self, request: Request, headers: Mapping[str, str]) -> Caller:
+        address = self._proxies.client(peer_of(request.scope), headers.get("x-forwarded-for"))
         return self._authenticator.caller(headers, address)
 
-    def _item(self, model: Model) -> dict[str, Any]:
-        features = ["tools"] if model.supports_tools else []
-        if model.supports_structured_output:
-            features += ["json_mode", "structured_outputs"]
-        return {
-            "id": model.id,
-            "object": "model",
-            "name": model.name,
-            "created": self._created,
-            "owned_by": model.routes[0].provider,
-            "input_modalities": list(model.input_modalities),
-            "output_modalities": list(model.output_modalities),
-            "quantization": model.quantization,
-            "context_length": model.context_length,
-            "max_output_length": model.max_output_length,
-            "pricing": dict(model.pricing),
-            "supported_sampling_parameters": sorted(model.supported_params),
-            "supported_features": features,
-        }
+    def _catalog(self, caller: Caller) -> Catalog:
+        kind = (caller.role, caller.models)
+        if kind not in self._catalogs:
+            self._catalogs[kind] = Catalog(
+                {
+                    id: entry
+                    for id, entry in self._entries.items()
+                    if caller.may_use(self._config.models[id])
+                }
+            )
+        return self._catalogs[kind]
+
+
+def _reads_anthropic(request: Request, headers: Mapping[str, str]) -> bool:
+    path: str = request.scope["path"]
+    if not path.startswith(BY_CLIENT):
+        return path.startswith(ANTHROPIC)
+    agent = headers.get("user-agent", "").lower()
+    return bool(headers.get("anthropic-version")) or agent.startswith(_ANTHROPIC_AGENTS)
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+def _anthropic_error(error: GatewayError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in error_headers(error)}
+    return Response(
+        anthropic_error.error_body(error),
+        status_code=error.status,
+        headers=headers,
+        media_type="application/json",
+    )

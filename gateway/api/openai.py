@@ -22,6 +22,7 @@ from gateway.core.caller import Caller
 from gateway.errors import GatewayError
 from gateway.pipeline import Exchange, Pipeline
 from gateway.protocols.openai_chat import read_request
+from gateway.protocols.session import session_id
 from gateway.telemetry import access
 from gateway.telemetry.logs import Once, bug, event
 
@@ -44,6 +45,7 @@ class ChatCompletions:
         self._lifecycle = lifecycle
         self._settings = settings.server
         self._stall_s = settings.timeouts.idle
+        self._session_ids = settings.affinity.session_ids
         self._proxies = Proxies(settings.server.trusted_proxies)
         self._fresh_id = FreshIds()
         self._pins_ignored = Once()
@@ -71,6 +73,7 @@ class ChatCompletions:
                 reply=reply,
                 record=record,
                 pin=self._pin(headers, caller),
+                session_id=session_id(headers, chat, self._session_ids),
                 trace_headers=trace_headers,
             )
             stayed = await self._lifecycle.run(self._serve(exchange, reply), receive)

@@ -14,6 +14,8 @@ from ipaddress import (
     ip_network,
 )
 
+from gateway.core.caller import UNKNOWN_ADDRESS
+
 Network = IPv4Network | IPv6Network
 
 MAX_CHARS = 64
@@ -60,7 +62,7 @@ def is_loopback(host: str) -> bool:
 def bucket(address: str | None) -> str:
     """The caller id of an address: IPv4 as it is, IPv6 by its /64, else the text."""
     if address is None:
-        return "ip:unknown"
+        return UNKNOWN_ADDRESS
     parsed = _parse(address)
     if parsed is None:
         return f"ip:{address[:MAX_CHARS]}"

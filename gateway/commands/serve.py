@@ -10,7 +10,8 @@ from pathlib import Path
 from gateway.auth.addresses import is_loopback
 from gateway.commands.conceal import conceal_password
 from gateway.commands.ports import port_or_any
-from gateway.config.load import environment, load
+from gateway.config.live import Source
+from gateway.config.load import environment
 
 BACKLOG = 2048
 
@@ -47,17 +48,15 @@ def run(args: argparse.Namespace) -> int:
         judge_redis_url(redis_url)
     except ValueError as error:
         return _refuse(str(error))
-    loaded = load(args.config, env, redis_url=redis_url, serving=True)
+    source = Source(
+        folder=args.config, env=env, redis_url=redis_url, is_public=not is_loopback(args.host)
+    )
+    loaded = source.read()
     for problem in loaded.problems:
         print(f"concord serve: {problem}", file=sys.stderr)
     config = loaded.config
     if config is None:
         return 1
-    if config.settings.auth == "keys" and config.keys is None and not is_loopback(args.host):
-        return _refuse(
-            f"without keys.yaml requests are anonymous, which is for loopback only, not --host "
-            f"{args.host}: add keys.yaml, or say `auth: none` in routing.yaml"
-        )
     try:
         sockets = [_bind(args.host, args.port)]
     except OSError as error:
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     # Not needed by the other commands, and the better part of their start-up time.
     from gateway.commands.serving import serve
 
-    serve(config, redis_url, sockets, drain_delay_s)
+    serve(config, source, sockets, drain_delay_s)
     return 0
 
 

@@ -14,6 +14,7 @@ import uvicorn
 from gateway.admission.claims import new_replica_id
 from gateway.api.wire import BoundedHttp
 from gateway.app import Replica
+from gateway.config.live import Source
 from gateway.config.result import Config
 from gateway.telemetry import logs
 
@@ -22,23 +23,23 @@ LAST_WORDS_S = 1.0
 
 
 def serve(
-    config: Config, redis_url: str, sockets: list[socket.socket], drain_delay_s: float
+    config: Config, source: Source, sockets: list[socket.socket], drain_delay_s: float
 ) -> None:
     """Serve on listening sockets until a signal says stop. Raises `ValueError` for a bad URL."""
     replica_id = new_replica_id()
     logs.configure(replica_id)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(config, redis_url, replica_id, sockets, drain_delay_s))
+        runner.run(_serve(config, source, replica_id, sockets, drain_delay_s))
 
 
 async def _serve(
     config: Config,
-    redis_url: str,
+    source: Source,
     replica_id: str,
     sockets: list[socket.socket],
     drain_delay_s: float,
 ) -> None:
-    replica = Replica(config, redis_url, replica_id)
+    replica = Replica(config, source, replica_id)
     server = Server(
         uvicorn.Config(
             replica.app,
@@ -63,7 +64,8 @@ class Server(uvicorn.Server):
 
     On SIGTERM or SIGINT `/readyz` says no at once; new requests are still taken for the drain
     delay, since nobody learns of it at once; then open ones may end until the drain timeout, and
-    the rest is told, and cut off if it does not listen. A second signal does not wait.
+    the rest is told, and cut off if it does not listen. A second signal does not wait. SIGHUP reads
+    the configuration anew.
     """
 
     def __init__(self, config: uvicorn.Config, replica: Replica, drain_delay_s: float) -> None:
@@ -71,6 +73,7 @@ class Server(uvicorn.Server):
         self._replica = replica
         self._drain_delay_s = drain_delay_s
         self._stopping: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[object] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -78,11 +81,15 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         try:
             yield
         finally:
             if self._stopping:
                 self._stopping.cancel()
+
+    def _reload(self) -> None:
+        self._reloading = asyncio.ensure_future(self._replica.reload())
 
     def _stop(self) -> None:
         if self._stopping:

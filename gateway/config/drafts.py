@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gateway.config.expand import Missing
 from gateway.config.models_schema import ModelEntry, RouteEntry
+from gateway.config.split import Split
 from gateway.core.route import Timeouts
 
 
@@ -17,6 +18,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     timeouts: Timeouts
     default_router: str
+    split: Split
     strategies: Mapping[str, type[Struct]]
     host_id: str
     shared_redis: bool

@@ -31,6 +31,7 @@ from gateway.config.result import Config, KeyRecord, Loaded
 from gateway.config.schema import RoutingFile, Settings
 from gateway.config.settings import settle_settings
 from gateway.config.source import parse_yaml
+from gateway.config.split import Split
 from gateway.config.strategies import STRATEGY_PARAMS
 from gateway.config.texts import holds_half_characters, is_text, judge_variable
 from gateway.config.validate import read
@@ -106,14 +107,23 @@ class _Loading:
         admin_key = self.env.get("CONCORD_ADMIN_KEY", "").strip()
         admin_key_sha256 = sha256(admin_key) if admin_key and is_text(admin_key) else None
         secret = self.env.get("CONCORD_SECRET", "").strip() or None
-        if secret is None and not self.serving:
+        settings = self._settings(files[ROUTING_FILE])
+        keeps_callers = settings.affinity.enabled or settings.prefill.enabled
+        if secret is None and keeps_callers and not self.serving:
             self.problems.warning(
                 "CONCORD_SECRET",
-                "is not set: ids of callers would enter Redis under a salt that is kept there, too",
+                "is not set: callers and prompts are known in Redis by digests under a salt that "
+                "is kept there, too, so that who reads it can test guesses",
                 "set it to the same random text on all replicas",
             )
-        settings = self._settings(files[ROUTING_FILE])
-        built = self._models(folder, files[MODELS_FILE], settings)
+        split = Split(
+            local_fraction=settings.local_fraction,
+            local=settings.local_deployment,
+            remote=settings.remote_deployment,
+        )
+        built = self._models(folder, files[MODELS_FILE], settings, split)
+        if built is not None:
+            split.judge(built.declared, built.models, files[ROUTING_FILE].problems)
         keys = self._keys(files[KEYS_FILE], built, admin_key_sha256)
         if settings.auth == "none" and keys is not None:
             files[KEYS_FILE].problems.warning("", "is not used: auth is none")
@@ -200,7 +210,7 @@ class _Loading:
             content or RoutingFile(), self.env, self.strategies, file.problems, self.problems
         )
 
-    def _models(self, folder: Path, file: _File, settings: Settings) -> Built | None:
+    def _models(self, folder: Path, file: _File, settings: Settings, split: Split) -> Built | None:
         if file.expansion is None:
             return None
         tree, problems = file.expansion.tree, file.problems
@@ -224,6 +234,7 @@ class _Loading:
         around = Surroundings(
             timeouts=settings.timeouts,
             default_router=settings.default_router,
+            split=split,
             strategies=self.strategies,
             host_id=self._host_id(),
             shared_redis=self.shared_redis,

@@ -4,7 +4,8 @@
 2. names are claimed: ids first, then aliases, so that an alias never hides a model;
 3. routes with unset variables are dropped (`gaps.py`);
 4. the others inherit from their model and become `Route`s (`routes.py`);
-5. the model gets what listings show of it (`listing.py`).
+5. routing.yaml's local/remote split gives them other weights (`split.py`);
+6. the model gets what listings show of it (`listing.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gateway.config.models_schema import (
 from gateway.config.prices import judge_prices
 from gateway.config.problems import Problems, within
 from gateway.config.routes import RouteBuilder
-from gateway.config.settings import unknown_strategy
+from gateway.config.settings import DEFAULT_STRATEGY, unknown_strategy
 from gateway.config.validate import read
 from gateway.core.route import Model, Route
 
@@ -168,7 +169,11 @@ def _build(draft: ModelDraft, around: Surroundings, problems: Problems) -> Model
         return None
     if not routes:
         return None
-    return assemble(entry, standing, [(one, route) for _, one, route in routes])
+    placed = [route for _, _, route in routes]
+    if standing.router == around.default_router == DEFAULT_STRATEGY:
+        placed = around.split.over({entry.id, *entry.aliases}, placed)
+    entries = {route.location: one for _, one, route in routes}
+    return assemble(entry, standing, [(entries[route.location], route) for route in placed])
 
 
 def _required_role(entry: ModelEntry, path: str, problems: Problems) -> str:

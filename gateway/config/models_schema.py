@@ -127,7 +127,7 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     priority_scheduling: Annotated[
         bool | None,
-        Meta(description="Whether the engine takes a priority (default false). No effect yet."),
+        Meta(description="Whether the engine takes a priority with each request (default false)."),
     ] = None
     route_metadata: Annotated[
         dict[str, Any] | None, Meta(description="Free data kept with the route. No effect yet.")

@@ -32,6 +32,9 @@ _SECTIONS = (
     ("ROUTING_PREFILL_ELEPHANT_LIMIT", "prefill", "elephant_limit"),
     ("ROUTING_PREFILL_AFFINITY_CEILING", "prefill", "affinity_ceiling"),
     ("ROUTING_PREFILL_HINT_TTL_SEC", "prefill", "hint_ttl_seconds"),
+    ("ROUTING_PRIORITY_INTERACTIVE", "priorities", "interactive"),
+    ("ROUTING_PRIORITY_LARGE", "priorities", "large"),
+    ("ROUTING_PRIORITY_ELEPHANT", "priorities", "elephant"),
 )
 
 _TIMEOUTS = (
@@ -46,9 +49,6 @@ _Timeout = Annotated[float, Meta(le=YEAR_S)]
 """Below 0 it is off, as 0 is."""
 
 _CHECKED_ONLY: tuple[tuple[str, Any], ...] = (
-    ("ROUTING_PRIORITY_INTERACTIVE", int),
-    ("ROUTING_PRIORITY_LARGE", int),
-    ("ROUTING_PRIORITY_ELEPHANT", int),
     ("UPSTREAM_CONCURRENCY_ENABLED", bool),
     ("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", _Count),
     ("UPSTREAM_CONCURRENCY_MAX_LIMIT", _Count),
@@ -69,15 +69,15 @@ _FLAGS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 def apply_environment(file: RoutingFile, env: Mapping[str, str], problems: Problems) -> RoutingFile:
     """Return the file's content with the environment's overrides put in."""
-    sections: dict[str, Any] = {
-        name: _override(getattr(file, name), name, env, problems)
-        for name in dict.fromkeys(section for _, section, _ in _SECTIONS)
-    }
+    priorities = _override(file.prefill.priorities, "priorities", env, problems)
+    prefill = _override(file.prefill, "prefill", env, problems)
     for name, kind in _CHECKED_ONLY:
         _value(name, kind, env, problems)
     return msgspec.structs.replace(
         file,
-        **sections,
+        circuit=_override(file.circuit, "circuit", env, problems),
+        affinity=_override(file.affinity, "affinity", env, problems),
+        prefill=msgspec.structs.replace(prefill, priorities=priorities),
         timeouts=_override_timeouts(file.timeouts, env, problems),
         auth=_auth(file, env, problems),
     )

@@ -28,6 +28,7 @@ from gateway.config.schema import (
     Circuit,
     Deployment,
     Prefill,
+    Priorities,
     RoutingFile,
     Server,
     State,
@@ -65,6 +66,7 @@ Some settings can be overridden from the environment, by the names HybridInferen
 `ROUTING_PREFILL_AWARE_ENABLED`, `ROUTING_PREFILL_INTERVENE_TOKENS`,
 `ROUTING_PREFILL_ELEPHANT_TOKENS`, `ROUTING_PREFILL_ELEPHANT_LIMIT`,
 `ROUTING_PREFILL_AFFINITY_CEILING`, `ROUTING_PREFILL_HINT_TTL_SEC`,
+`ROUTING_PRIORITY_INTERACTIVE`, `ROUTING_PRIORITY_LARGE`, `ROUTING_PRIORITY_ELEPHANT`,
 `UPSTREAM_COMPLETION_TIMEOUT_S`, `STREAM_IDLE_TIMEOUT_SECONDS`,
 `STREAM_FIRST_BYTE_TIMEOUT_SECONDS`, `USER_AUTH_ENABLED`. A value that does not parse is a warning
 and changes nothing.
@@ -73,7 +75,7 @@ and changes nothing.
 |---|---|
 | `MODELS_CONFIG_PATH`, `ROUTING_CONFIG_PATH` | other places of the two files |
 | `CONCORD_ADMIN_KEY` | a key that is always an administrator's |
-| `CONCORD_SECRET` | what callers' ids are keyed with before they enter Redis (none do yet) |
+| `CONCORD_SECRET` | what ids of callers and digests of prompts are keyed with in Redis |
 | `CONCORD_HOST_ID` | this host's name in the locations of local engines (default: hostname) |
 
 ## Locations
@@ -110,6 +112,7 @@ _FILES: tuple[tuple[str, tuple[tuple[str, type[Struct]], ...]], ...] = (
             ("circuit", Circuit),
             ("affinity", Affinity),
             ("prefill", Prefill),
+            ("prefill.priorities", Priorities),
             ("timeouts", TimeoutOverrides),
             ("server", Server),
             ("state", State),

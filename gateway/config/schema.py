@@ -17,6 +17,8 @@ YEAR_S = 365 * DAY_S
 """No duration is longer, so that its milliseconds are exact everywhere they go, such as in Lua."""
 Seconds = Annotated[float, Meta(ge=0, le=YEAR_S)]
 Role = Literal["free", "pro", "internal", "admin"]
+SESSION_FIELDS = ("prompt_cache_key", "metadata.user_id", "safety_identifier", "user")
+"""Fields of a request's body that may tell one caller's conversations apart."""
 
 
 class Circuit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,69 +40,59 @@ class Circuit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Affinity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keeping a caller on the endpoint that served it last."""
+    """Keeping a caller on the endpoint that served it last, whose cache knows the conversation."""
 
-    enabled: Annotated[
-        bool, Meta(description="Whether callers are pinned at all. No effect yet.")
-    ] = True
+    enabled: Annotated[bool, Meta(description="Whether callers are pinned at all.")] = True
     max_age_seconds: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=YEAR_S,
-            description="A pin ends this long after it was made; 0 is no cap. No effect yet.",
-        ),
+        Meta(ge=0, le=YEAR_S, description="A pin ends this long after it was made; 0 is no cap."),
     ] = 86_400
     session_ids: Annotated[
-        tuple[
-            Annotated[str, Meta(pattern="^[A-Za-z0-9-]+$", extra={"form": "a header name"})], ...
-        ],
-        Meta(description="Headers that tell one caller's conversations apart. No effect yet."),
-    ] = ("x-session-id", "x-claude-code-session-id")
+        tuple[str, ...],
+        Meta(
+            description="What tells one caller's conversations apart; the first that a request has "
+            "counts. Headers, or of the body's fields: prompt_cache_key, metadata.user_id, "
+            "safety_identifier, user. An empty list tells none apart."
+        ),
+    ] = (
+        "x-concord-session",
+        "x-session-id",
+        "session-id",
+        "x-claude-code-session-id",
+        "prompt_cache_key",
+        "metadata.user_id",
+    )
+
+
+class Priorities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What engines that schedule by priority are told, by how much of a prompt is not cached."""
+
+    interactive: Annotated[int, Meta(description="Less than intervene_tokens.")] = 20
+    large: Annotated[int, Meta(description="From intervene_tokens on.")] = 15
+    elephant: Annotated[int, Meta(description="From elephant_tokens on.")] = 0
 
 
 class Prefill(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keeping long prompts from queueing behind each other. Sizes are prompt tokens."""
 
-    enabled: Annotated[
-        bool, Meta(description="Whether the draw looks at prefill backlog. No effect yet.")
-    ] = True
+    enabled: Annotated[bool, Meta(description="Whether the draw looks at prefill backlog.")] = True
     intervene_tokens: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Backlog or prompt size from which the draw is corrected. No effect yet.",
-        ),
+        int, Meta(ge=0, description="Backlog from which it counts for more than weights do.")
     ] = 50_000
     elephant_tokens: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Prompts of this size are elephants (0 counts as 1). No effect yet.",
-        ),
+        int, Meta(ge=0, description="Prompts of this size are elephants (0 counts as 1).")
     ] = 200_000
     elephant_limit: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Elephants one endpoint takes at a time (0 counts as 1). No effect yet.",
-        ),
+        int, Meta(ge=0, description="Elephants one endpoint takes at a time (0 counts as 1).")
     ] = 1
     affinity_ceiling: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Backlog of others above which a pinned caller moves on. No effect yet.",
-        ),
+        int, Meta(ge=0, description="Backlog of others above which a pinned caller moves on.")
     ] = 150_000
     hint_ttl_seconds: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=YEAR_S,
-            description="How long an endpoint is believed to cache a prompt. No effect yet.",
-        ),
+        Meta(ge=0, le=YEAR_S, description="How long an endpoint is believed to cache a prompt."),
     ] = 1_200
+    priorities: Annotated[Priorities, Meta(description="See below.")] = Priorities()
 
 
 _OFF = {"nullable": True}
@@ -219,9 +211,7 @@ class Deployment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class LegacyParameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The older place of `local_fraction`."""
 
-    local_fraction: Annotated[
-        float, Meta(ge=0, le=1, description="See local_fraction. No effect yet.")
-    ] = 0.5
+    local_fraction: Annotated[float, Meta(ge=0, le=1, description="See local_fraction.")] = 0.5
 
 
 class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -245,7 +235,10 @@ class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     state: Annotated[State, Meta(description="See below.")] = State()
     local_fraction: Annotated[
         float | None,
-        Meta(description="Local deployments' share of traffic (default 0.5). No effect yet."),
+        Meta(
+            description="Share of traffic for local deployments where a model has remote ones, too "
+            "(default 0.5). For models with the router fixed, while it is the default_router."
+        ),
     ] = None
     timeout: Annotated[
         int, Meta(ge=0, le=YEAR_S, description="Seconds a health probe may take. No effect yet.")
@@ -263,11 +256,17 @@ class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = field(default_factory=dict)
     local_deployment: Annotated[
         tuple[Deployment, ...],
-        Meta(description="Own engines, for the local/remote split. No effect yet."),
+        Meta(
+            description="Own engines: routes at these addresses divide local_fraction among them "
+            "in place of their weights; weight 0 stays 0."
+        ),
     ] = ()
     remote_deployment: Annotated[
         tuple[Deployment, ...],
-        Meta(description="Remote addresses, for the same split. No effect yet."),
+        Meta(
+            description="Remote addresses, which divide the rest. Routes at other addresses keep "
+            "their share and are the last in failover."
+        ),
     ] = ()
     routing_strategy: Annotated[
         str | None, Meta(description="Deprecated: write default_router.")

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection, Mapping
 
 import msgspec
 
 from gateway.config.addresses import judge_base_url
 from gateway.config.overrides import apply_environment, wants_routewise
-from gateway.config.problems import Problems
-from gateway.config.schema import Deployment, Prefill, RoutingFile, Settings, State
+from gateway.config.problems import Problems, did_you_mean
+from gateway.config.schema import (
+    SESSION_FIELDS,
+    Deployment,
+    Prefill,
+    RoutingFile,
+    Settings,
+    State,
+)
 from gateway.core.route import Timeouts
 
 DEFAULT_STRATEGY = "fixed"
@@ -31,7 +39,7 @@ def settle_settings(
         auth=file.auth,
         circuit=file.circuit,
         affinity=msgspec.structs.replace(
-            file.affinity, session_ids=tuple(name.lower() for name in file.affinity.session_ids)
+            file.affinity, session_ids=_session_ids(file.affinity.session_ids, problems)
         ),
         prefill=_at_least_one(file.prefill, problems),
         timeouts=file.timeouts.over(Timeouts()),
@@ -79,6 +87,21 @@ def _judge_proxies(proxies: tuple[str, ...], problems: Problems) -> None:
                 "is neither an address nor a network",
                 "such as 10.0.0.0/8 or 192.0.2.7",
             )
+
+
+def _session_ids(names: tuple[str, ...], problems: Problems) -> tuple[str, ...]:
+    """Tell body fields, which are spelt exactly so, from headers, which are any other legal name.
+
+    A dot or an underscore is of a field: proxies let no such header through.
+    """
+    for index, name in enumerate(names):
+        if name not in SESSION_FIELDS and not re.fullmatch(r"[A-Za-z0-9-]+", name):
+            problems.error(
+                f"affinity.session_ids[{index}]",
+                f"{name!r} is neither a header name nor a field of the body that can be used",
+                did_you_mean(name, SESSION_FIELDS) or f"fields: {', '.join(SESSION_FIELDS)}",
+            )
+    return tuple(name if name in SESSION_FIELDS else name.lower() for name in names)
 
 
 def _at_least_one(prefill: Prefill, problems: Problems) -> Prefill:

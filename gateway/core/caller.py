@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from gateway.core.route import ROLES, Model
 
+UNKNOWN_ADDRESS = "ip:unknown"
+"""The id that all anonymous callers share whose address a proxy does not tell."""
+
 
 class Caller(Struct, frozen=True, kw_only=True):
     """An authenticated or anonymous caller.

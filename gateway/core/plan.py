@@ -1,4 +1,4 @@
-"""The candidates of one request, as far as they can be judged without state."""
+"""The candidates of one request, as far as they can be judged before the store is asked."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from gateway.core.route import Model, Route
 class Candidates(Struct, frozen=True):
     """The routes of a model that requests of one kind may go to. Made once, shared by them all."""
 
+    epoch: int
+    """Of the run-time overrides that these follow."""
+
     by_location: Mapping[str, Route]
     """In declaration order."""
     table: tuple[tuple[str, float], ...]
@@ -21,10 +24,12 @@ class Candidates(Struct, frozen=True):
     """Location to reason, of the model's other routes."""
 
     @classmethod
-    def of(cls, routes: Sequence[Route], dropped: Mapping[str, Reason]) -> Candidates:
-        """Line the routes up."""
-        table = tuple((route.location, route.weight) for route in routes)
-        return cls({route.location: route for route in routes}, table, dropped)
+    def of(
+        cls, epoch: int, kept: Sequence[tuple[Route, float]], dropped: Mapping[str, Reason]
+    ) -> Candidates:
+        """Line the routes up with the weights in force."""
+        table = tuple((route.location, weight) for route, weight in kept)
+        return cls(epoch, {route.location: route for route, _ in kept}, table, dropped)
 
 
 class Plan(Struct, kw_only=True):
@@ -35,7 +40,10 @@ class Plan(Struct, kw_only=True):
 
     model: Model
     candidates: Candidates
-    pinned: bool = False
+    pin: str | None = None
+    """What an operator asks for: a provider's label or an endpoint id."""
+    refusal: Exception | None = None
+    """What to tell when there is no candidate, if it is not that none is healthy."""
     struck: dict[str, Reason] = field(default_factory=dict)
     """Location to the reason why a candidate will not be tried any more."""
 
@@ -46,7 +54,7 @@ class Plan(Struct, kw_only=True):
     @property
     def is_exhausted(self) -> bool:
         """Whether every candidate has been struck out."""
-        return len(self.struck) == len(self.candidates.by_location)
+        return self.candidates.by_location.keys() <= self.struck.keys()
 
     def left(self) -> list[Route]:
         """The candidates that may still be tried, in declaration order."""

@@ -1,4 +1,4 @@
-"""Why a candidate was not chosen. The codes are stable: logs, 503 bodies and alerts use them."""
+"""Why a route was not chosen. The codes are stable: logs, answers and alerts use them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ class Reason(StrEnum):
 
     WEIGHT_ZERO = "weight_zero"
     """The route's weight is 0: configured but out of service."""
+    PROVIDER_DISABLED = "provider_disabled"
+    """An operator has taken the route's provider out of service."""
     MODALITY = "modality"
     """The route does not take a kind of input that the request holds."""
     CONTEXT_WINDOW = "context_window"
@@ -24,3 +26,16 @@ class Reason(StrEnum):
     """The endpoint is half open and its one trial request is under way."""
     UNREACHABLE_FROM_HERE = "unreachable_from_here"
     """This replica alone could not connect; it keeps off for one cooldown."""
+
+
+class Exclusion(StrEnum):
+    """Why no draw and no failover can reach a route: what gave it a weight of 0."""
+
+    CONFIGURED_ZERO = "configured_zero"
+    """`weight: 0` in models.yaml."""
+    ROUTING_YAML = "routing_yaml"
+    """The local/remote split of routing.yaml."""
+    WEIGHT_OVERRIDE = "weight_override"
+    """An operator's weight for the endpoint, set at run time."""
+    PROVIDER_DISABLED = "provider_disabled"
+    """An operator has disabled the provider's label at run time."""

@@ -9,6 +9,8 @@ from msgspec import Struct, field
 
 ROLES = ("free", "pro", "internal", "admin")
 """Caller roles in ascending rank."""
+WEIGHT_TOLERANCE = 1e-9
+"""Weights that differ by less, relatively, are the same."""
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -35,6 +37,11 @@ class Route(Struct, frozen=True, kw_only=True):
     """Without a trailing slash."""
     upstream_model: str
     weight: float = 1.0
+    """What the route is drawn by while no run-time override holds."""
+    configured_weight: float = 1.0
+    """The weight that models.yaml gives."""
+    is_split: bool = False
+    """Whether the local/remote split of routing.yaml has changed this route's share."""
     api_keys: tuple[str, ...] = ()
     context_length: int | None = None
     """Prompt plus output, in tokens; `None` when the config does not say."""
@@ -43,6 +50,8 @@ class Route(Struct, frozen=True, kw_only=True):
     input_modalities: frozenset[str] = frozenset({"text"})
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     include_usage: bool = True
+    priority_scheduling: bool = False
+    """Whether the engine takes a priority by which it schedules."""
     timeouts: Timeouts = Timeouts()
     transport: str = "http1"
     """`http1`, our own, or `aiohttp`, which goes through the proxies of the environment."""

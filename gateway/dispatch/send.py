@@ -59,6 +59,7 @@ class Dispatcher:
         chat: ChatRequest,
         *,
         request_id: str,
+        priority: int | None = None,
         trace_headers: Mapping[str, str] = _NO_HEADERS,
     ) -> Completion:
         """Send a request that wants its answer whole, and wait for it.
@@ -71,7 +72,7 @@ class Dispatcher:
         deadline = Deadline(self._loop)
         deadline.move(None if total_s is None else self._loop.time() + total_s)
         try:
-            response = await self._send(route, chat, request_id, trace_headers)
+            response = await self._send(route, chat, request_id, priority, trace_headers)
             try:
                 if response.status_code != 200:
                     body = await read_error_body(response)
@@ -94,6 +95,7 @@ class Dispatcher:
         chat: ChatRequest,
         *,
         request_id: str,
+        priority: int | None = None,
         trace_headers: Mapping[str, str] = _NO_HEADERS,
     ) -> AsyncIterator[ChatStream]:
         """Send a request that wants a stream, and give its frames once the headers are there.
@@ -106,7 +108,7 @@ class Dispatcher:
         first_output_by_s = None if first_byte_s is None else sent_at_s + first_byte_s
         try:
             async with asyncio.timeout_at(first_output_by_s):
-                response = await self._send(route, chat, request_id, trace_headers)
+                response = await self._send(route, chat, request_id, priority, trace_headers)
         except TimeoutError:
             raise timed_out(route, "first_byte_timeout") from None
         try:
@@ -126,21 +128,31 @@ class Dispatcher:
             await close(response)
 
     async def _send(
-        self, route: Route, chat: ChatRequest, request_id: str, trace_headers: Mapping[str, str]
+        self,
+        route: Route,
+        chat: ChatRequest,
+        request_id: str,
+        priority: int | None,
+        trace_headers: Mapping[str, str],
     ) -> httpx.Response:
         """Build the request, send it, and return the response with its body unread."""
         try:
-            request = self._request(route, chat, request_id, trace_headers)
+            request = self._request(route, chat, request_id, priority, trace_headers)
             return await self._transports[route.transport].handle_async_request(request)
         except (httpx.HTTPError, *UNSENDABLE) as error:
             raise from_exception(route, error) from error
 
     def _request(
-        self, route: Route, chat: ChatRequest, request_id: str, trace_headers: Mapping[str, str]
+        self,
+        route: Route,
+        chat: ChatRequest,
+        request_id: str,
+        priority: int | None,
+        trace_headers: Mapping[str, str],
     ) -> httpx.Request:
         """Build the request. Of the client's headers none is in it but those of its trace."""
         target = self._target(route)
-        body = write_body(chat, route)
+        body = write_body(chat, route, priority)
         headers = [
             *target.headers,
             (b"accept", b"text/event-stream" if chat.stream else b"application/json"),

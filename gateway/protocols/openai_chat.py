@@ -6,14 +6,13 @@ goes upstream as it came. Whether a value is allowed in those is for the upstrea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-from gateway.core.request import ChatRequest
+from gateway.core.request import ChatRequest, Message, Part
 from gateway.core.route import Route
 from gateway.errors import InvalidRequest
 from gateway.protocols.lone_escapes import decode, read_fields, write_fields
@@ -34,22 +33,9 @@ _OUTPUT_BOUNDS = ("max_completion_tokens", "max_tokens")
 _CORE_FIELDS = frozenset({"model", "messages", "stream"})
 
 
-_T = TypeVar("_T")
-
-
-class _Message(Struct):
-    content: Raw = Raw(b"null")
-
-
-class _Part(Struct):
-    type: str = ""
-
-
 _items = msgspec.json.Decoder(list[Raw])
-_messages = msgspec.json.Decoder(list[_Message])
-_message = msgspec.json.Decoder(_Message)
-_parts = msgspec.json.Decoder(list[_Part])
-_part = msgspec.json.Decoder(_Part)
+_object = msgspec.json.Decoder(dict[str, Raw])
+_objects = msgspec.json.Decoder(list[dict[str, Raw]])
 _string = msgspec.json.Decoder(str)
 _flag = msgspec.json.Decoder(bool | None)
 _number = msgspec.json.Decoder(int | float)
@@ -70,6 +56,7 @@ def read_request(body: bytes) -> ChatRequest:
         return ChatRequest(
             model=model,
             fields=fields,
+            messages=messages,
             stream=stream,
             wants_usage=stream and asks_for_usage,
             modalities=_modalities(messages),
@@ -78,14 +65,17 @@ def read_request(body: bytes) -> ChatRequest:
         raise InvalidRequest("The request body is nested too deeply.") from None
 
 
-def write_body(chat: ChatRequest, route: Route) -> bytes:
+def write_body(chat: ChatRequest, route: Route, priority: int | None = None) -> bytes:
     """Write the request as the route's upstream is to get it.
+
+    A `priority` of the client's own does not get there: it would overtake others.
 
     The client's fields keep their bytes and order. The model becomes the upstream's name for it;
     a stream asks for usage unless the route does not take that; output bounds above the route's
     come down to it; the route's `extra_body` fills what the client left out.
     """
     fields: dict[str, Any] = dict(chat.fields)
+    fields.pop("priority", None)
     for name, value in route.extra_body.items():
         if name not in fields and name not in _CORE_FIELDS:
             fields[name] = value
@@ -98,6 +88,8 @@ def write_body(chat: ChatRequest, route: Route) -> bytes:
         for name in _OUTPUT_BOUNDS:
             if _exceeds(fields.get(name), route.max_output_length):
                 fields[name] = route.max_output_length
+    if priority is not None:
+        fields["priority"] = priority
     return write_fields(fields)
 
 
@@ -127,13 +119,40 @@ def _read_model(raw: Raw | None) -> str:
     return model
 
 
-def _read_messages(raw: Raw | None) -> Raw:
-    """The messages, still unread."""
+def _read_messages(raw: Raw | None) -> list[Message]:
+    """The messages. Odd ones are passed over: the upstream may refuse them."""
     if raw is None or _starts(raw, b"n"):
         raise InvalidRequest("The field 'messages' is missing.", param="messages")
     if not _starts(raw, b"["):
         raise InvalidRequest("The field 'messages' must be a list.", param="messages")
-    return raw
+    return [_message_of(item) for item in _read_items(raw) if isinstance(item, dict)]
+
+
+def _message_of(fields: dict[str, Raw]) -> Message:
+    content = fields.get("content")
+    if content is None or not _starts(content, b"["):
+        return Message(fields)
+    return Message(fields, [_part_of(item) for item in _read_items(content)])
+
+
+def _part_of(item: dict[str, Raw] | Raw) -> Part:
+    if isinstance(item, Raw):
+        return Part(item, text=item if _starts(item, b'"') else None)
+    kind, text = item.get("type"), item.get("text")
+    return Part(
+        item,
+        type=decode(_string, kind) if kind is not None and _starts(kind, b'"') else "",
+        text=text if text is not None and _starts(text, b'"') else None,
+    )
+
+
+def _read_items(raw: Raw) -> Sequence[dict[str, Raw] | Raw]:
+    """The items of a list, objects by field: in one go when all are objects."""
+    try:
+        return decode(_objects, raw)
+    except msgspec.ValidationError:
+        items = decode(_items, raw)
+        return [decode(_object, item) if _starts(item, b"{") else item for item in items]
 
 
 def _read_flag(raw: Raw | None, name: str) -> bool:
@@ -158,28 +177,10 @@ def _read_include_usage(raw: Raw | None) -> bool:
     return _read_flag(include_usage, "stream_options.include_usage")
 
 
-def _modalities(messages: Raw) -> frozenset[str]:
-    """The kinds of non-text input. Odd shapes are passed over: the upstream may refuse them."""
-    kinds = set()
-    for message in _decode_items(messages, _messages, _message):
-        if _starts(message.content, b"["):
-            for part in _decode_items(message.content, _parts, _part):
-                kinds.add(_MODALITY_OF_PART.get(part.type))
+def _modalities(messages: Sequence[Message]) -> frozenset[str]:
+    """The kinds of non-text input."""
+    kinds = {_MODALITY_OF_PART.get(part.type) for one in messages for part in one.parts}
     return frozenset(kind for kind in kinds if kind)
-
-
-def _decode_items(
-    raw: Raw, all_items: msgspec.json.Decoder[list[_T]], one_item: msgspec.json.Decoder[_T]
-) -> list[_T]:
-    """The items of a list that have the wanted shape: in one go when all have it."""
-    try:
-        return decode(all_items, raw)
-    except msgspec.ValidationError:
-        items = []
-        for item in decode(_items, raw):
-            with suppress(msgspec.ValidationError):
-                items.append(decode(one_item, item))
-        return items
 
 
 def _with_usage(options: Any) -> dict[str, Any]:
@@ -201,4 +202,4 @@ def _exceeds(value: Any, limit: int) -> bool:
 
 def _starts(raw: Raw, first: bytes) -> bool:
     """Whether the JSON value starts with this byte, which tells its type."""
-    return bytes(memoryview(raw)[:1]) == first
+    return memoryview(raw)[0] == first[0]

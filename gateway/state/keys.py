@@ -14,8 +14,9 @@ from msgspec import Struct
 SAFE = "._/:@-"
 """Characters besides letters and digits that ids keep; the rest is percent-encoded."""
 
-MODEL_KINDS = ("endpoints", "claims", "claimed", "reaped")
-CLUSTER_KINDS = ("replicas",)
+MODEL_KINDS = ("endpoints", "claims", "claimed", "reaped", "epoch", "overrides")
+CALLER_KINDS = ("pin", "hint")
+CLUSTER_KINDS = ("replicas", "salt")
 
 
 def encode_id(text: str) -> str:
@@ -29,8 +30,14 @@ class Keys(Struct, frozen=True):
     namespace: str = "gw"
 
     def model(self, model_id: str) -> dict[str, str]:
-        """All keys of a model, by kind."""
+        """All keys of a model, by kind, but those of its callers."""
         return _model_keys(self.namespace, model_id)
+
+    def caller(self, model_id: str, caller: str) -> dict[str, str]:
+        """All keys of a model and of one of its callers, by kind."""
+        keys = _model_keys(self.namespace, model_id)
+        tag = keys["endpoints"].removesuffix("endpoints")
+        return {**keys, "pin": f"{tag}pin:{caller}", "hint": f"{tag}hint:{caller}"}
 
     def cluster(self) -> dict[str, str]:
         """All keys of the cluster itself, by kind."""

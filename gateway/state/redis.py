@@ -102,6 +102,24 @@ class RedisRunner:
             self._is_out_of_memory = False
         return reply
 
+    async def info(self) -> dict[str, str]:
+        """What the server says of itself; empty where it does not, such as the embedded store.
+
+        Raises `StateUnavailable`.
+        """
+        number = self._breaker.begin()
+        if number is None:
+            raise StateUnavailable
+        try:
+            text = str(await self._link.call("INFO"))
+        except RedisError as error:
+            if not isinstance(error, ResponseError) or code_of(error) in _CANNOT_NOW:
+                raise self._sort("INFO", number, error) from error
+            text = ""
+        self._answered()
+        lines = (line.partition(":") for line in text.splitlines())
+        return {name: value for name, colon, value in lines if colon}
+
     async def close(self) -> None:
         """Close the connection."""
         await self._link.close()

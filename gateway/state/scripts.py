@@ -24,7 +24,7 @@ from msgspec import Struct
 
 _SHEBANG = re.compile(r"#!lua( flags=[a-z,-]+)?$")
 _SLOT = re.compile(r"-- (KEYS|ARGV)\[(\d+)\] (\w+)(?:\s|$)")
-_RETURNS = re.compile(r"-- RETURNS \[([\w, ]+)\]")
+_RETURNS = re.compile(r"-- RETURNS \[([\w, ]+(?:\n-- [\w, ]+)*)\]")
 _INCLUDE = re.compile(r"-- @include (\S+)$")
 
 
@@ -87,7 +87,7 @@ def load(path: Path, lua: Path, overrides: Mapping[str, str]) -> Script:
     header, code = lines[1:end], lines[end:]
     keys = _slots(path, header, "KEYS")
     args = _slots(path, header, "ARGV")
-    returns = [match[1] for line in header if (match := _RETURNS.match(line))]
+    returns = _RETURNS.findall("\n".join(header))
     if len(returns) != 1:
         raise ScriptError(f"{path.name}: the header must have one `RETURNS [...]`")
     parts: list[str] = []
@@ -98,7 +98,7 @@ def load(path: Path, lua: Path, overrides: Mapping[str, str]) -> Script:
         body="\n".join([*parts, *code]) + "\n",
         keys=keys,
         args=args,
-        returns=tuple(name.strip() for name in returns[0].split(",")),
+        returns=tuple(name.strip() for name in returns[0].replace("\n--", "").split(",")),
     )
 
 

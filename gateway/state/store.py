@@ -2,86 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from gateway.core.outcome import Outcome
+from gateway.core.overrides import Overrides
+from gateway.core.prompt import Prompt
 from gateway.state.keys import Keys, encode_id
+from gateway.state.policy import Policy
+from gateway.state.replies import (
+    AdmitReply,
+    BeatReply,
+    CountReply,
+    ExplainReply,
+    OverrideReply,
+    OverridesReply,
+    PinReply,
+    RecordReply,
+    RenewReply,
+    ReplicasReply,
+    Reply,
+    ResetReply,
+    RowsReply,
+    StatusReply,
+)
 
-
-class Policy(Struct, frozen=True, kw_only=True):
-    """When an endpoint's circuit opens and for how long (`circuit:` in the config)."""
-
-    failure_threshold: int = 3
-    cooldown_ms: int = 30_000
-    min_availability: float = 0.7
-    ewma_alpha: float = 0.1
-
-
-class AdmitReply(Struct, frozen=True, array_like=True):
-    """What `admit` decided. `drawn` is how many of the request's numbers the draw has used."""
-
-    status: str
-    location: str
-    probe: int
-    inflight: int
-    drawn: int
-    retry_after_ms: int
-    reasons: str
-
-    @property
-    def is_admitted(self) -> bool:
-        """Whether there is a claim."""
-        return self.status == "admitted"
-
-    @property
-    def is_short(self) -> bool:
-        """Whether nothing was decided, for the draw has used up its numbers."""
-        return self.status == "short"
-
-    def refused(self) -> dict[str, str]:
-        """Location to reason, of the endpoints that were looked at and struck out."""
-        pairs = (word.rpartition("=") for word in self.reasons.split())
-        return {unquote(location): reason for location, _, reason in pairs}
-
-
-class RecordReply(Struct, frozen=True, array_like=True):
-    """What `first_token` or `settle` did, and whether it turned the circuit."""
-
-    status: str
-    circuit: str
-
-
-class RenewReply(Struct, frozen=True, array_like=True):
-    """The claims that the store does not know, separated by spaces."""
-
-    status: str
-    unknown: str
-
-
-class StatusReply(Struct, frozen=True, array_like=True):
-    """A bare status."""
-
-    status: str
-
-
-class CountReply(Struct, frozen=True, array_like=True):
-    """A status and a number."""
-
-    status: str
-    count: int
-
-
-class RowsReply(Struct, frozen=True, array_like=True):
-    """Fields and values of the endpoints hash, in turn."""
-
-    status: str
-    fields: list[str]
+OWN_DIGITS = 8
+"""How much of a caller's digest names its own tokens in an endpoint's row."""
+_FIELD = re.compile(r"(.+?):(own:[0-9a-f]*|[a-z_]+)")
 
 
 class Runner(Protocol):
@@ -92,7 +46,42 @@ class Runner(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Struct)
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be decided: which of the candidates an attempt gets."""
+
+    policy: Policy
+    epoch: int
+    """Of the overrides that the candidates follow."""
+    candidates: Sequence[tuple[str, float]]
+    """Location and weight > 0, in declaration order."""
+    tried: Sequence[str]
+    """Locations that are out of the question."""
+    order: str
+    """`draw`, `declared` or `pinned`."""
+    draws: Sequence[float]
+    """Numbers in [0, 1) for `draw`: at most two per candidate and two more. With fewer the answer
+    may be short of them."""
+    prompt: Prompt
+    uses_pin: bool
+    """Whether the caller's pin is followed and written."""
+
+    def args(self) -> dict[str, str | int]:
+        """Spell it for the scripts."""
+        return {
+            "epoch": self.epoch,
+            "candidates": _packed(tuple(self.candidates)),
+            "tried": " ".join(map(encode_id, self.tried)),
+            "order": self.order,
+            "draws": " ".join(f"{number:.17g}" for number in self.draws),
+            "caller": self.prompt.caller[:OWN_DIGITS],
+            "affinity": int(self.uses_pin),
+            "prompt_tokens": self.prompt.tokens,
+            "fingerprint": self.prompt.fingerprint,
+            **self.policy.to_decide,
+        }
+
+
+R = TypeVar("R", bound=Reply)
 
 
 class Store:
@@ -101,51 +90,41 @@ class Store:
     Each raises `StateUnavailable` when Redis is away and `ScriptBug` on a fault of our own.
     """
 
-    def __init__(self, runner: Runner, keys: Keys, policy: Policy) -> None:
+    def __init__(self, runner: Runner, keys: Keys) -> None:
         self._runner = runner
         self._keys = keys
-        self._policy = policy
 
     async def admit(
-        self,
-        model_id: str,
-        *,
-        claim: str,
-        candidates: Sequence[tuple[str, float]],
-        tried: Sequence[str],
-        order: str,
-        draws: Sequence[float],
-        lease_ms: int,
+        self, model_id: str, decision: Decision, *, claim: str, lease_ms: int
     ) -> AdmitReply:
-        """Choose among candidates (location, weight > 0) and claim room on the chosen one.
-
-        Those `tried` already are struck out. `order` is `draw`, `declared` or `pinned`; for `draw`
-        one number per candidate is needed, or fewer: then the answer may be short of them.
-        """
-        reply = await self._call(
-            AdmitReply,
-            "admit",
-            self._keys.model(model_id),
-            claim=claim,
-            candidates=_packed(tuple(candidates)),
-            tried=" ".join(map(encode_id, tried)),
-            order=order,
-            draws=" ".join(f"{number:.17g}" for number in draws),
-            lease_ms=lease_ms,
-            failure_threshold=self._policy.failure_threshold,
-            cooldown_ms=self._policy.cooldown_ms,
-        )
+        """Choose among candidates and claim room on the chosen one."""
+        keys = self._keys.caller(model_id, decision.prompt.caller)
+        args = decision.args()
+        args["claim"] = claim
+        args["lease_ms"] = lease_ms
+        reply = await self._call(AdmitReply, "admit", keys, args)
         return structs.replace(reply, location=unquote(reply.location))
 
-    async def first_token(self, model_id: str, *, claim: str) -> RecordReply:
-        """Record an attempt's first output, its success."""
-        return await self._call(
-            RecordReply,
-            "first_token",
-            self._keys.model(model_id),
-            claim=claim,
-            ewma_alpha=f"{self._policy.ewma_alpha:.17g}",
-        )
+    async def explain(self, model_id: str, decision: Decision, *, replica: str) -> ExplainReply:
+        """Say what `admit` would answer a replica now, without a write."""
+        keys = self._keys.caller(model_id, decision.prompt.caller)
+        args = decision.args()
+        args["replica"] = replica
+        reply = await self._call(ExplainReply, "explain", keys, args)
+        return structs.replace(reply, location=unquote(reply.location))
+
+    async def first_token(
+        self, model_id: str, *, claim: str, policy: Policy, prompt: Prompt
+    ) -> RecordReply:
+        """Record an attempt's first output: its success, and what its endpoint now has cached."""
+        args: dict[str, str | int] = {
+            "claim": claim,
+            "ewma_alpha": policy.to_record["ewma_alpha"],
+            "hint_ttl_ms": policy.hint_ttl_ms,
+            **_to_remember(prompt),
+        }
+        keys = self._keys.caller(model_id, prompt.caller)
+        return await self._call(RecordReply, "first_token", keys, args)
 
     async def settle(
         self,
@@ -156,22 +135,26 @@ class Store:
         outcome: Outcome,
         status: int,
         live_replicas: int,
+        unpin: bool,
+        policy: Policy,
+        prompt: Prompt,
     ) -> RecordReply:
-        """End a claim and record how its attempt ended; `status` 0 is none."""
-        return await self._call(
-            RecordReply,
-            "settle",
-            self._keys.model(model_id),
-            claim=claim,
-            location=encode_id(location),
-            outcome=outcome.value,
-            status=status,
-            live_replicas=live_replicas,
-            failure_threshold=self._policy.failure_threshold,
-            cooldown_ms=self._policy.cooldown_ms,
-            min_availability=f"{self._policy.min_availability:.17g}",
-            ewma_alpha=f"{self._policy.ewma_alpha:.17g}",
-        )
+        """End a claim and record how its attempt ended; `status` 0 is none.
+
+        `unpin` drops the caller's pin if it names this endpoint.
+        """
+        args: dict[str, str | int] = {
+            "claim": claim,
+            "location": encode_id(location),
+            "outcome": outcome.value,
+            "status": status,
+            "live_replicas": live_replicas,
+            "unpin": int(unpin),
+            **policy.to_record,
+            **_to_remember(prompt),
+        }
+        keys = self._keys.caller(model_id, prompt.caller)
+        return await self._call(RecordReply, "settle", keys, args)
 
     async def renew(self, model_id: str, *, claims: Sequence[str], lease_ms: int) -> list[str]:
         """Lengthen leases, at most 128 per call. Returns the ids that the store does not know."""
@@ -179,55 +162,183 @@ class Store:
             RenewReply,
             "renew",
             self._keys.model(model_id),
-            ids=" ".join(claims),
-            lease_ms=lease_ms,
+            {"ids": " ".join(claims), "lease_ms": lease_ms},
         )
         return reply.unknown.split()
 
     async def reassert(
-        self, model_id: str, *, claim: str, location: str, lease_ms: int, first: bool
+        self,
+        model_id: str,
+        *,
+        claim: str,
+        location: str,
+        lease_ms: int,
+        first: bool,
+        tokens: int,
+        is_elephant: bool,
+        caller: str,
     ) -> bool:
         """Put back a claim that the store has lost. Returns whether it had to."""
-        reply = await self._call(
-            StatusReply,
-            "reassert",
-            self._keys.model(model_id),
-            claim=claim,
-            location=encode_id(location),
-            lease_ms=lease_ms,
-            first=int(first),
-        )
+        args: dict[str, str | int] = {
+            "claim": claim,
+            "location": encode_id(location),
+            "lease_ms": lease_ms,
+            "first": int(first),
+            "tokens": tokens,
+            "elephant": int(is_elephant),
+            "caller": caller[:OWN_DIGITS],
+        }
+        reply = await self._call(StatusReply, "reassert", self._keys.model(model_id), args)
         return reply.status == "done"
 
     async def reap(self, model_id: str, *, limit: int = 128) -> int:
         """End expired claims of a model. Returns how many."""
-        reply = await self._call(CountReply, "reap", self._keys.model(model_id), limit=limit)
+        reply = await self._call(CountReply, "reap", self._keys.model(model_id), {"limit": limit})
         return reply.count
 
-    async def beat_replica(self, replica: str, *, about: str, ttl_ms: int) -> int:
-        """Say that a replica lives (`about` empty: that it leaves). Returns how many do."""
+    async def beat_replica(
+        self, replica: str, *, about: str, ttl_ms: int, salt: str = ""
+    ) -> BeatReply:
+        """Say that a replica lives (`about` empty: that it leaves).
+
+        Returns how many do, and the salt in force; with `salt` empty none is asked for.
+        """
+        args: dict[str, str | int] = {
+            "replica": replica,
+            "about": about,
+            "ttl_ms": ttl_ms,
+            "salt": salt,
+        }
+        return await self._call(BeatReply, "beat_replica", self._keys.cluster(), args)
+
+    async def replicas(self) -> ReplicasReply:
+        """Read who has said lately that it lives."""
+        return await self._call(ReplicasReply, "replicas", self._keys.cluster(), {})
+
+    async def rows(self, model_id: str) -> tuple[int, dict[str, dict[str, str]]]:
+        """Count a model's claims, and read all that is live about its endpoints.
+
+        The latter is location -> what -> text.
+        """
+        reply = await self._call(RowsReply, "rows", self._keys.model(model_id), {})
+        return reply.claims, rows_of(reply.fields)
+
+    async def overrides(self, model_id: str) -> Overrides:
+        """Read a model's run-time overrides and their epoch."""
+        reply = await self._call(OverridesReply, "overrides", self._keys.model(model_id), {})
+        weights: dict[str, float] = {}
+        disabled: set[str] = set()
+        for field, value in zip(reply.fields[::2], reply.fields[1::2], strict=True):
+            what, _, name = field.partition(":")
+            if what == "weight" and (weight := _weight(value)) is not None:
+                weights[unquote(name)] = weight
+            elif what == "disabled":
+                disabled.add(unquote(name))
+        return Overrides(epoch=int(reply.epoch), weights=weights, disabled=frozenset(disabled))
+
+    async def override_weight(
+        self,
+        model_id: str,
+        *,
+        location: str,
+        weight: float | None,
+        routes: Iterable[tuple[str, str, float]],
+    ) -> OverrideReply:
+        """Set a route's weight, or with `None` let the config's stand again.
+
+        `routes` are the model's: location, provider label, configured weight.
+        """
+        field = f"weight:{encode_id(location)}"
+        value = "" if weight is None else f"{weight:.17g}"
+        return await self._override(model_id, field, value, routes, force=False)
+
+    async def override_provider(
+        self,
+        model_id: str,
+        *,
+        label: str,
+        disabled: bool,
+        routes: Iterable[tuple[str, str, float]],
+        force: bool,
+    ) -> OverrideReply:
+        """Take a provider's routes out of a model, or put them back.
+
+        `force` does it although no route is left.
+        """
+        field = f"disabled:{encode_id(label)}"
+        return await self._override(model_id, field, "1" if disabled else "", routes, force=force)
+
+    async def reset_circuit(self, model_id: str, *, location: str) -> str:
+        """Make an endpoint healthy again. Returns its circuit as it was before."""
         reply = await self._call(
-            CountReply,
-            "beat_replica",
-            self._keys.cluster(),
-            replica=replica,
-            about=about,
-            ttl_ms=ttl_ms,
+            ResetReply,
+            "reset_circuit",
+            self._keys.model(model_id),
+            {"location": encode_id(location)},
         )
-        return reply.count
+        return reply.circuit
 
-    async def rows(self, model_id: str) -> dict[str, dict[str, str]]:
-        """Read everything live about a model's endpoints: location -> what -> text."""
-        reply = await self._call(RowsReply, "rows", self._keys.model(model_id))
-        rows: dict[str, dict[str, str]] = {}
-        for name, value in zip(reply.fields[::2], reply.fields[1::2], strict=True):
-            location, colon, what = name.rpartition(":")
-            if colon:
-                rows.setdefault(unquote(location), {})[what] = value
-        return rows
+    async def pin(self, model_id: str, *, caller: str) -> PinReply:
+        """Read a caller's pin."""
+        keys = self._keys.caller(model_id, caller)
+        return await self._call(PinReply, "pin", keys, {})
 
-    async def _call(self, shape: type[R], name: str, keys: dict[str, str], **args: str | int) -> R:
+    async def drop_pin(self, model_id: str, *, caller: str) -> PinReply:
+        """Forget a caller's pin. Returns what it was."""
+        keys = self._keys.caller(model_id, caller)
+        return await self._call(PinReply, "drop_pin", keys, {})
+
+    async def _override(
+        self,
+        model_id: str,
+        field: str,
+        value: str,
+        routes: Iterable[tuple[str, str, float]],
+        *,
+        force: bool,
+    ) -> OverrideReply:
+        packed = " ".join(
+            f"{encode_id(at)} {encode_id(label)} {weight:.17g}" for at, label, weight in routes
+        )
+        args: dict[str, str | int] = {
+            "field": field,
+            "value": value,
+            "routes": packed,
+            "force": int(force),
+        }
+        return await self._call(OverrideReply, "override", self._keys.model(model_id), args)
+
+    async def _call(
+        self, shape: type[R], name: str, keys: dict[str, str], args: dict[str, str | int]
+    ) -> R:
         return msgspec.convert(await self._runner.run(name, keys, args), shape)
+
+
+def rows_of(fields: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Sort the fields of an endpoints hash, as the scripts answer it, by location and what."""
+    rows: dict[str, dict[str, str]] = {}
+    for name, value in zip(fields[::2], fields[1::2], strict=True):
+        if match := _FIELD.fullmatch(name):
+            rows.setdefault(unquote(match[1]), {})[match[2]] = value
+    return rows
+
+
+def _to_remember(prompt: Prompt) -> dict[str, str | int]:
+    """What is to be noted of a prompt once it is cached; of an unknown caller's nothing."""
+    return {
+        "prompt_tokens": prompt.tokens if prompt.caller else 0,
+        "fingerprint": prompt.fingerprint,
+        "anchor": prompt.anchor,
+    }
+
+
+def _weight(text: str) -> float | None:
+    """Read a weight that anybody may have edited; nonsense is none."""
+    try:
+        weight = float(text)
+    except ValueError:
+        return None
+    return weight if 0 <= weight < float("inf") else None
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,9 @@ class AttemptRecord(Struct, kw_only=True, omit_defaults=True):
     error_type: str | None = None
     probe: bool = False
     dropped: dict[str, str] = field(default_factory=dict)
-    """Location to reason, of the endpoints struck out before this one was chosen."""
+    """Location to reason, of the endpoints passed over before this one was chosen."""
+    pin: str = ""
+    """What became of the caller's pin: `kept`, `made`, or nothing."""
 
 
 class RequestRecord(Struct, kw_only=True):

@@ -34,17 +34,19 @@ local function judge_circuit(row, now, cooldown_ms)
 end
 
 -- Counts failures, and opens the circuit at the threshold or below the floor: also an open one
--- again, so that a late failure restarts the cooldown. Returns "opened" or "".
+-- again, so that a late failure restarts the cooldown. What the endpoint was believed to have
+-- cached is void from then on. Returns "opened" or "".
 local function count_failures(endpoints, at, now, times, policy)
   if times < 1 then
     return ''
   end
   local row = redis.call('HMGET', endpoints,
-    at .. ':failures', at .. ':availability', at .. ':circuit')
+    at .. ':failures', at .. ':availability', at .. ':circuit', at .. ':generation')
   local failures = whole(row[1]) + times
   local availability = availability_of(row[2]) * (1 - policy.alpha) ^ times
   redis.call('HSET', endpoints,
-    at .. ':failures', failures, at .. ':availability', text_of(availability))
+    at .. ':failures', failures, at .. ':availability', text_of(availability),
+    at .. ':generation', whole(row[4]) + 1)
   if failures < policy.failure_threshold and availability >= policy.min_availability then
     return ''
   end

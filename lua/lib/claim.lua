@@ -1,11 +1,15 @@
 -- claim: what a claim holds, and how exactly that is undone.
 --
 -- A holding is text, `name=value` words with a space between, such as
--- `location=local-8000 lease_ms=15000 probe=1`. A release that meets a word it does not know
--- cannot undo the claim and leaves it to a newer one (see reap).
+-- `location=local-8000 lease_ms=15000 epoch=3 probe=1 tokens=52000 elephant=1 caller=1f0c9b2a`. Its
+-- prefill (tokens, elephant, caller) ends at the first output. A release that meets a word it does
+-- not know cannot undo the claim and leaves it to a newer one (see reap).
 -- @include lib/number
 
-local HOLDS = { location = true, lease_ms = true, probe = true, first = true }
+local WORDS =
+  { 'location', 'lease_ms', 'epoch', 'probe', 'first', 'tokens', 'elephant', 'caller' }
+local KNOWN = { location = true, lease_ms = true, epoch = true, probe = true, first = true,
+  tokens = true, elephant = true, caller = true }
 
 -- Claims outlive the counts that they undo: a count whose claim had gone would stay for good.
 local ENDPOINTS_TTL_MS = 7 * 24 * 3600 * 1000
@@ -13,8 +17,8 @@ local CLAIMS_TTL_MS = 8 * 24 * 3600 * 1000
 local DEFAULT_LEASE_MS = 15000
 
 local function write_holding(held)
-  local words = { 'location=' .. held.location }
-  for _, name in ipairs({ 'lease_ms', 'probe', 'first' }) do
+  local words = {}
+  for _, name in ipairs(WORDS) do
     if held[name] then
       words[#words + 1] = name .. '=' .. held[name]
     end
@@ -26,7 +30,7 @@ end
 local function read_holding(text)
   local held = {}
   for name, value in string.gmatch(text, '([^%s=]+)=(%S+)') do
-    if not HOLDS[name] then
+    if not KNOWN[name] then
       return nil
     end
     held[name] = value
@@ -48,27 +52,75 @@ local function replica_of(claim)
   return string.match(claim, '^[^.]+') or claim
 end
 
--- Every key of a model outlives its last use by its TTL; rules never depend on that.
-local function keep_claims(endpoints, claims, claimed)
-  redis.call('PEXPIRE', endpoints, ENDPOINTS_TTL_MS)
-  redis.call('PEXPIRE', claims, CLAIMS_TTL_MS)
-  redis.call('PEXPIRE', claimed, CLAIMS_TTL_MS)
+-- Every key of a model outlives its last use by its TTL, to the hour; rules never depend on that.
+local function keep(key, ttl_ms)
+  if redis.call('PTTL', key) < ttl_ms - 3600 * 1000 then
+    redis.call('PEXPIRE', key, ttl_ms)
+  end
 end
 
--- Gives back what the claim holds. A count edited by hand never goes below zero, and a probe is
--- freed only by the claim that holds it.
+local function keep_claims(endpoints, claims, claimed)
+  keep(endpoints, ENDPOINTS_TTL_MS)
+  keep(claims, CLAIMS_TTL_MS)
+  keep(claimed, CLAIMS_TTL_MS)
+end
+
+-- What a holding's prefill counts for at its endpoint, by field.
+local function prefill_of(held)
+  local at, counts = held.location, {}
+  if held.tokens then
+    counts[at .. ':prefill_tokens'] = whole(held.tokens)
+  end
+  if held.tokens and held.caller then
+    counts[at .. ':own:' .. held.caller] = whole(held.tokens)
+  end
+  if held.elephant then
+    counts[at .. ':elephants'] = 1
+  end
+  return counts
+end
+
+-- All that a holding counts for: its prefill, and its place in flight.
+local function counts_of(held)
+  local counts = prefill_of(held)
+  counts[held.location .. ':inflight'] = 1
+  return counts
+end
+
+-- Adds counts to those that stand (sign 1), or takes them away (-1). None goes below zero, and zero
+-- is an absent field: the healthy default.
+local function add_counts(endpoints, counts, sign)
+  local names, set, gone = {}, {}, {}
+  for name in pairs(counts) do
+    names[#names + 1] = name
+  end
+  if #names == 0 then
+    return
+  end
+  for i, text in ipairs(redis.call('HMGET', endpoints, unpack(names))) do
+    local count = whole(text) + sign * counts[names[i]]
+    if count > 0 then
+      set[#set + 1] = names[i]
+      set[#set + 1] = count
+    else
+      gone[#gone + 1] = names[i]
+    end
+  end
+  if #gone > 0 then
+    redis.call('HDEL', endpoints, unpack(gone))
+  end
+  if #set > 0 then
+    redis.call('HSET', endpoints, unpack(set))
+  end
+end
+
+-- Gives back what the claim holds. A probe is freed only by the claim that holds it.
 local function release(endpoints, claims, claimed, claim, held)
   redis.call('ZREM', claims, claim)
   redis.call('HDEL', claimed, claim)
+  add_counts(endpoints, counts_of(held), -1)
   local at = held.location
-  local row = redis.call('HMGET', endpoints, at .. ':inflight', at .. ':probe')
-  local left = whole(row[1]) - 1
-  if left > 0 then
-    redis.call('HSET', endpoints, at .. ':inflight', left)
-  else
-    redis.call('HDEL', endpoints, at .. ':inflight')
-  end
-  if row[2] == claim then
+  if redis.call('HGET', endpoints, at .. ':probe') == claim then
     redis.call('HDEL', endpoints, at .. ':probe', at .. ':probe_until_ms')
   end
 end

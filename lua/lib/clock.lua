@@ -20,11 +20,16 @@ local function model_clock(endpoints)
   return server, true
 end
 
--- Writes the time of a decision, and counts a step back where an operator can see it.
-local function write_clock(endpoints, now, stepped)
-  redis.call('HSET', endpoints, 'at_ms', now)
+-- Counts a step back where an operator can see it.
+local function count_step(endpoints, stepped)
   if stepped then
     local steps = whole(redis.call('HGET', endpoints, 'clock_steps'))
     redis.call('HSET', endpoints, 'clock_steps', steps + 1)
   end
+end
+
+-- Writes the time of a decision.
+local function write_clock(endpoints, now, stepped)
+  redis.call('HSET', endpoints, 'at_ms', now)
+  count_step(endpoints, stepped)
 end

@@ -25,6 +25,23 @@ local function reap_due(endpoints, claims, claimed, reaped, now, limit)
   return ended
 end
 
+-- What the next `reap_due` of that many will give back, without doing it. Returns field -> count, and
+-- claim -> true of those that it will end.
+local function due_back(claims, claimed, now, limit)
+  local back, ended = {}, {}
+  for _, claim in ipairs(redis.call('ZRANGEBYSCORE', claims, '-inf', now, 'LIMIT', 0, limit)) do
+    local text = redis.call('HGET', claimed, claim)
+    local held = text and read_holding(text)
+    if held then
+      ended[claim] = true
+      for name, count in pairs(counts_of(held)) do
+        back[name] = (back[name] or 0) + count
+      end
+    end
+  end
+  return back, ended
+end
+
 -- A deadline further away than its claim's own lease is void (the clock was set back since): the
 -- claim gets one lease from now, in which a living holder renews it.
 local function recall_far(claims, claimed, now, limit)

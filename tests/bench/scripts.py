@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from itertools import count
 from statistics import median, quantiles
 from typing import Any, cast
@@ -19,16 +19,22 @@ from msgspec import Struct
 
 from gateway.admission.draws import draws
 from gateway.core.outcome import Outcome
+from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.state.keys import Keys
+from gateway.state.policy import Policy
+from gateway.state.replies import AdmitReply
 from gateway.state.scripts import Script, folder, load_all
 from gateway.state.server import PrivateRedis, find_server
-from gateway.state.store import AdmitReply, Policy, Store
+from gateway.state.store import Decision, Store
 from tests.bench.machine import Unfit
 
 MODEL = "bench"
 CALLS = 50
 LEASE_MS = 15_000
 SIZES = (4, 8, 64)
+PLAIN = Policy(affinity=False, prefill=False)
+EVERYTHING = Policy()
+PROMPT_TOKENS = 60_000
 EMPTY = "return 1"
 CALIBRATION = """\
 for i = 1, 20 do
@@ -75,7 +81,7 @@ class Costs:
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
-        self._store = Store(Runner(client, load_all(folder())), Keys("bench"), Policy())
+        self._store = Store(Runner(client, load_all(folder())), Keys("bench"))
         self._numbers = count(1)
 
     async def plain(self, text: str) -> float:
@@ -87,28 +93,52 @@ class Costs:
 
         return await self._time(call)
 
-    async def attempts(self, size: int) -> dict[str, float]:
-        """A batch of attempts among so many candidates, each script of theirs timed apart."""
-        candidates = [(f"local-{8000 + number}", 1.0) for number in range(size)]
+    async def all_attempts(self, size: int) -> dict[str, float]:
+        """A batch of each kind of attempt among so many candidates.
+
+        A new caller's is drawn, its endpoint being loaded twice; when the caller returns it is
+        kept where its prompt is cached.
+        """
+        callers = [f"{next(self._numbers):016x}" for _ in range(CALLS)]
+        prompts = [
+            Prompt(caller=caller, tokens=PROMPT_TOKENS, fingerprint=caller, anchor=f"9:{caller}")
+            for caller in callers
+        ]
+        found = await self._attempts(f"{size} candidates", size, PLAIN, [NO_PROMPT] * CALLS)
+        for who in ("a new caller", "it returns"):
+            found |= await self._attempts(f"{size} candidates, {who}", size, EVERYTHING, prompts)
+        return found
+
+    async def _attempts(
+        self, what: str, size: int, policy: Policy, prompts: Sequence[Prompt]
+    ) -> dict[str, float]:
+        """A batch of attempts, each script of theirs timed apart."""
+        candidates = tuple((f"local-{8000 + number}", 1.0) for number in range(size))
         claims = [f"r0.{next(self._numbers)}" for _ in range(CALLS)]
         replies: list[AdmitReply] = []
 
         async def admit(number: int) -> None:
-            reply = await self._store.admit(
-                MODEL,
-                claim=claims[number],
+            decision = Decision(
+                policy=policy,
+                epoch=0,
                 candidates=candidates,
                 tried=(),
                 order="draw",
-                draws=draws(claims[number], 1, size),
-                lease_ms=LEASE_MS,
+                draws=draws(claims[number], 1, min(size + 2, 8)),
+                prompt=prompts[number],
+                uses_pin=policy.affinity,
+            )
+            reply = await self._store.admit(
+                MODEL, decision, claim=claims[number], lease_ms=LEASE_MS
             )
             if not reply.is_admitted:
                 raise AssertionError(f"refused: {reply}")
             replies.append(reply)
 
         async def first_token(number: int) -> None:
-            await self._store.first_token(MODEL, claim=claims[number])
+            await self._store.first_token(
+                MODEL, claim=claims[number], policy=policy, prompt=prompts[number]
+            )
 
         async def settle(number: int) -> None:
             await self._store.settle(
@@ -118,10 +148,13 @@ class Costs:
                 outcome=Outcome.SUCCESS,
                 status=200,
                 live_replicas=1,
+                unpin=False,
+                policy=policy,
+                prompt=prompts[number],
             )
 
         steps = (admit, first_token, settle)
-        return {f"`{step.__name__}`, {size} candidates": await self._time(step) for step in steps}
+        return {f"`{step.__name__}`, {what}": await self._time(step) for step in steps}
 
     async def _time(self, call: Callable[[int], Awaitable[None]]) -> float:
         self._client.config_resetstat()
@@ -161,7 +194,7 @@ async def _repeat(costs: Costs, extent: Extent) -> dict[str, float]:
         found = {"empty script": await costs.plain(EMPTY)}
         found["calibration: 20 × SET, GET"] = await costs.plain(CALIBRATION)
         for size in SIZES:
-            found |= await costs.attempts(size)
+            found |= await costs.all_attempts(size)
         for name, us in found.items():
             batches.setdefault(name, []).append(us)
     return {name: quantiles(times, n=10)[0] for name, times in batches.items()}

@@ -200,7 +200,7 @@ class Nginx:
         self.port = free_port()
         shipped = (ROOT / "deploy" / "nginx.conf").read_text("utf-8")
         servers = "\n".join(f"server 127.0.0.1:{replica.port};" for replica in replicas)
-        text = re.sub(r"(server 127\.0\.0\.1:\d+;\s*)+", servers + "\n", shipped, count=1)
+        text = re.sub(r"(server [\d.]+:\d+;\s*)+", servers + "\n", shipped, count=1)
         text = re.sub(r"listen [^;]+;", f"listen 127.0.0.1:{self.port};", text)
         self._folder = folder
         folder.mkdir()
@@ -256,7 +256,8 @@ class Cluster:
         self.config.mkdir()
         described = models(self.engines) if models else [self._model(weights)]
         self.write("models.yaml", {"models": described})
-        self.write("routing.yaml", dict(routing or {}))
+        # Tests of draws have one client, who would be kept on one endpoint.
+        self.write("routing.yaml", {"affinity": {"enabled": False}, **(routing or {})})
         if keys is not None:
             self.write("keys.yaml", {"keys": list(keys)})
         configs = [self.config] * replicas

@@ -24,6 +24,7 @@ def route(location: str = "a", **values: Any) -> Route:
         "kind": "vllm",
         "base_url": f"http://{location}.invalid/v1",
         "upstream_model": "theirs",
+        "configured_weight": values.get("weight", 1.0),
     }
     return Route(location=location, **{**usual, **values})
 
@@ -35,7 +36,9 @@ def model(*routes: Route, **values: Any) -> Model:
 
 def plan(*routes: Route, dropped: Mapping[str, Reason] | None = None, **values: Any) -> Plan:
     """A plan with these candidates."""
-    return Plan(model=model(*routes), candidates=Candidates.of(routes, dropped or {}), **values)
+    kept = [(route, route.weight) for route in routes]
+    candidates = Candidates.of(0, kept, dropped or {})
+    return Plan(model=model(*routes), candidates=candidates, **values)
 
 
 def chat(content: Any = "hi", **fields: Any) -> ChatRequest:

@@ -10,21 +10,43 @@ from typing import Any
 
 from gateway.admission.admit import Admission
 from gateway.admission.claims import Claims
+from gateway.admission.overrides import KnownOverrides
+from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.api.lifecycle import Lifecycle
 from gateway.api.openai import ChatCompletions
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
-from gateway.config.schema import Server
+from gateway.config.schema import Prefill, Server
 from gateway.core.route import Route
 from gateway.dispatch.send import Dispatcher
 from gateway.pipeline import Pipeline
+from gateway.routing.candidates import Planner
+from gateway.routing.prompts import Prompts
+from gateway.state.policy import Policy
 from tests.fakes import builders
 from tests.fakes.calls import Call
 from tests.fakes.store import MemoryStore
 from tests.fakes.upstreams import Upstreams
 
 ADMIN = "sk-admin"
+POLICY = Policy()
+
+
+def admission_over(
+    store: MemoryStore, claims: Claims, settlement: Settlement, *, abort_grace_ms: int = 0
+) -> Admission:
+    """The admission of a replica over a store in memory."""
+    overrides = KnownOverrides(store)  # type: ignore[arg-type]
+    return Admission(
+        store,  # type: ignore[arg-type]
+        claims,
+        settlement,
+        overrides,
+        POLICY,
+        lease_ms=1000,
+        abort_grace_ms=abort_grace_ms,
+    )
 
 
 class Rig:
@@ -44,21 +66,21 @@ class Rig:
             self.store,  # type: ignore[arg-type]
             self.claims,
             lease_ms=1000,
-            abort_grace_ms=0,
         )
-        self.admission = Admission(
-            self.store,  # type: ignore[arg-type]
-            self.claims,
-            self.settlement,
-            lease_ms=1000,
-        )
+        self.admission = admission_over(self.store, self.claims, self.settlement)
         self.config = config or builders.config(
             builders.model(*routes),
             admin_key=ADMIN,
             server=Server(sse_keepalive_s=sse_keepalive_s),
         )
         self.lifecycle = Lifecycle()
-        self.pipeline = Pipeline(self.config, self.admission, Dispatcher({"http1": upstreams}))
+        self.pipeline = Pipeline(
+            self.config,
+            Planner(),
+            Prompts(Secret("secret"), POLICY, Prefill()),
+            self.admission,
+            Dispatcher({"http1": upstreams}),
+        )
         self.app = ChatCompletions(
             self.pipeline,
             Authenticator(self.config),

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from gateway.core.outcome import Outcome
-from gateway.state.store import AdmitReply, RecordReply
+from gateway.core.overrides import Overrides
+from gateway.state.replies import AdmitReply, RecordReply
+from gateway.state.store import Decision
 from tests.fakes.holds import Hold
+
+
+def admit_reply(status: str, **values: Any) -> AdmitReply:
+    """An answer of `admit` that says no more than it must."""
+    blank = AdmitReply(status, "", 0, 0, 0, 0, "", "", 0, 0, 0, "")
+    return structs.replace(blank, **values)
 
 
 class MemoryStore:
@@ -27,7 +36,8 @@ class MemoryStore:
         """How often the end of each claim was told."""
         self.outcomes: list[tuple[str, Outcome, int]] = []
         """Location, outcome and status, of each claim that ended."""
-        self.orders: list[str] = []
+        self.decisions: list[Decision] = []
+        self.in_force = Overrides()
         self.firsts: list[str] = []
         """Locations that have had a first output."""
         self.raising: dict[str, list[Exception]] = {}
@@ -40,27 +50,38 @@ class MemoryStore:
     async def admit(
         self,
         model_id: str,
+        decision: Decision,
         *,
         claim: str,
-        candidates: Sequence[tuple[str, float]],
-        tried: Sequence[str],
-        order: str,
-        **_: Any,
+        lease_ms: int,
     ) -> AdmitReply:
         """Grant or refuse."""
         await self._begin("admit")
-        self.orders.append(order)
-        closed = {**self.closed, **dict.fromkeys(tried, "already_attempted")}
+        self.decisions.append(decision)
+        if decision.epoch != self.in_force.epoch:
+            return admit_reply("stale")
+        candidates = decision.candidates
+        closed = {**self.closed, **dict.fromkeys(decision.tried, "already_attempted")}
         reasons = " ".join(f"{at}={closed[at]}" for at, _ in candidates if at in closed)
         free = [at for at, _ in candidates if at not in closed]
         if free:
             self.standing[claim] = free[0]
         await self._hold("admit")
         if free:
-            return AdmitReply("admitted", free[0], 0, 1, 1, 0, reasons)
-        return AdmitReply("refused", "", 0, 0, len(candidates), self.retry_after_ms, reasons)
+            return admit_reply("admitted", location=free[0], inflight=1, drawn=1, reasons=reasons)
+        return admit_reply(
+            "refused",
+            drawn=len(candidates),
+            retry_after_ms=self.retry_after_ms,
+            reasons=reasons,
+        )
 
-    async def first_token(self, model_id: str, *, claim: str) -> RecordReply:
+    async def overrides(self, model_id: str) -> Overrides:
+        """Tell what is in force."""
+        await self._begin("overrides")
+        return self.in_force
+
+    async def first_token(self, model_id: str, *, claim: str, **_: Any) -> RecordReply:
         """Note a first output."""
         await self._begin("first_token")
         if claim not in self.standing:
@@ -81,6 +102,11 @@ class MemoryStore:
         self.outcomes.append((location, outcome, status))
         await self._hold("settle")
         return RecordReply("done", "")
+
+    @property
+    def orders(self) -> list[str]:
+        """How the candidates of each attempt were to be taken."""
+        return [decision.order for decision in self.decisions]
 
     async def _begin(self, script: str) -> None:
         if hold := self.holds_before.get(script):

@@ -10,7 +10,10 @@ from redis.exceptions import NoScriptError
 
 from gateway.state.keys import Keys
 from gateway.state.scripts import folder, load_all, sha1
-from gateway.state.store import AdmitReply, Policy, RecordReply
+from gateway.core.prompt import NO_PROMPT, Prompt
+from gateway.state.policy import Policy
+from gateway.state.replies import AdmitReply, ExplainReply, RecordReply
+from gateway.state.store import OWN_DIGITS
 from tests.redis_servers import ScriptStore
 
 START_MS = 1_700_000_000_000
@@ -30,15 +33,17 @@ class Rig:
     def __init__(self, store: ScriptStore, keys: Keys, model_id: str = "x") -> None:
         self.store = store
         self.client = store.client
-        self.keys = keys.model(model_id) | keys.cluster()
-        self.model_keys = list(keys.model(model_id).values())
+        self.keys = keys.caller(model_id, "") | keys.cluster()
+        self.model_keys = list(keys.caller(model_id, "").values())
+        self._keys, self._model_id = keys, model_id
         self.now_ms = START_MS
         self.policy = Policy()
 
-    def run(self, name: str, **args: str | int) -> list[Any]:
-        """Run a script by its names, as any caller does."""
+    def run(self, name: str, *, of: str = "", **args: str | int) -> list[Any]:
+        """Run a script by its names, as any caller does, with the keys `of` a caller."""
         script = SCRIPTS[name]
-        keys, ordered = script.order(self.keys, args)
+        every = self.keys | self._keys.caller(self._model_id, of)
+        keys, ordered = script.order(every, args)
         text = script.text(shebang=self.store.takes_shebang)
         rest = [*keys, *map(str, ordered), str(self.now_ms)]
         try:
@@ -61,52 +66,120 @@ class Rig:
         tried: str = "",
         order: str = "draw",
         lease_ms: int = LEASE_MS,
+        epoch: int = 0,
+        prompt: Prompt = NO_PROMPT,
     ) -> AdmitReply:
-        reply = self.run(
-            "admit",
-            claim=claim,
-            candidates=candidates,
-            tried=tried,
-            order=order,
-            draws=" ".join(f"{number:.17g}" for number in u),
-            lease_ms=lease_ms,
-            failure_threshold=self.policy.failure_threshold,
-            cooldown_ms=self.policy.cooldown_ms,
-        )
+        """Pins and prefill are those of the prompt's caller, if it has one."""
+        args = self._decision(candidates, u, tried, order, epoch, prompt)
+        reply = self.run("admit", of=prompt.caller, claim=claim, lease_ms=lease_ms, **args)
         return msgspec.convert(reply, AdmitReply)
 
-    def first_token(self, claim: str) -> RecordReply:
-        alpha = f"{self.policy.ewma_alpha:.17g}"
-        return msgspec.convert(self.run("first_token", claim=claim, ewma_alpha=alpha), RecordReply)
+    def explain(
+        self,
+        candidates: str = "a 1",
+        *,
+        u: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
+        tried: str = "",
+        order: str = "draw",
+        epoch: int = 0,
+        prompt: Prompt = NO_PROMPT,
+        replica: str = "r",
+    ) -> ExplainReply:
+        args = self._decision(candidates, u, tried, order, epoch, prompt)
+        reply = self.run("explain", of=prompt.caller, replica=replica, **args)
+        return msgspec.convert(reply, ExplainReply)
+
+    def _decision(
+        self,
+        candidates: str,
+        u: Sequence[float],
+        tried: str,
+        order: str,
+        epoch: int,
+        prompt: Prompt,
+    ) -> dict[str, str | int]:
+        follows = bool(prompt.caller) and self.policy.affinity and order == "draw"
+        return {
+            "epoch": epoch,
+            "candidates": candidates,
+            "tried": tried,
+            "order": order,
+            "draws": " ".join(f"{number:.17g}" for number in u),
+            "caller": prompt.caller[:OWN_DIGITS],
+            "affinity": int(follows),
+            "prompt_tokens": prompt.tokens,
+            "fingerprint": prompt.fingerprint,
+            **self.policy.to_decide,
+        }
+
+    def first_token(self, claim: str, *, prompt: Prompt = NO_PROMPT) -> RecordReply:
+        reply = self.run(
+            "first_token",
+            of=prompt.caller,
+            claim=claim,
+            ewma_alpha=self.policy.to_record["ewma_alpha"],
+            hint_ttl_ms=self.policy.hint_ttl_ms,
+            **_remembered(prompt),
+        )
+        return msgspec.convert(reply, RecordReply)
 
     def settle(
-        self, claim: str, outcome: str = "success", *, at: str = "a", status: int = 0, live: int = 2
+        self,
+        claim: str,
+        outcome: str = "success",
+        *,
+        at: str = "a",
+        status: int = 0,
+        live: int = 2,
+        unpin: bool | None = None,
+        prompt: Prompt = NO_PROMPT,
     ) -> RecordReply:
+        """A failure unpins, unless said otherwise."""
+        failed = outcome not in ("success", "neutral")
         reply = self.run(
             "settle",
+            of=prompt.caller,
             claim=claim,
             location=at,
             outcome=outcome,
             status=status,
             live_replicas=live,
-            failure_threshold=self.policy.failure_threshold,
-            cooldown_ms=self.policy.cooldown_ms,
-            min_availability=f"{self.policy.min_availability:.17g}",
-            ewma_alpha=f"{self.policy.ewma_alpha:.17g}",
+            unpin=int(failed if unpin is None else unpin),
+            **self.policy.to_record,
+            **_remembered(prompt),
         )
         return msgspec.convert(reply, RecordReply)
 
     def renew(self, *claims: str, lease_ms: int = LEASE_MS) -> list[str]:
         return self.run("renew", ids=" ".join(claims), lease_ms=lease_ms)[1].split()
 
-    def reassert(self, claim: str, at: str = "a", *, first: int = 0) -> str:
-        return self.run("reassert", claim=claim, location=at, lease_ms=LEASE_MS, first=first)[0]
+    def reassert(
+        self,
+        claim: str,
+        at: str = "a",
+        *,
+        first: int = 0,
+        tokens: int = 0,
+        elephant: int = 0,
+        caller: str = "",
+    ) -> str:
+        reply = self.run(
+            "reassert",
+            claim=claim,
+            location=at,
+            lease_ms=LEASE_MS,
+            first=first,
+            tokens=tokens,
+            elephant=elephant,
+            caller=caller[:OWN_DIGITS],
+        )
+        return reply[0]
 
     def reap(self, limit: int = 128) -> int:
         return self.run("reap", limit=limit)[1]
 
-    def beat(self, replica: str, about: str = "host=h", ttl_ms: int = 6_000) -> int:
-        return self.run("beat_replica", replica=replica, about=about, ttl_ms=ttl_ms)[1]
+    def beat(self, replica: str, about: str = "host=h", ttl_ms: int = 6_000, salt: str = "") -> int:
+        return self.run("beat_replica", replica=replica, about=about, ttl_ms=ttl_ms, salt=salt)[1]
 
     # What a test arranges at once.
 
@@ -160,4 +233,14 @@ class Rig:
         kind = self.client.type(key)
         if kind == "hash":
             return self.client.hgetall(key)
+        if kind == "string":
+            return self.client.get(key)
         return self.client.zrange(key, 0, -1, withscores=True) if kind == "zset" else None
+
+
+def _remembered(prompt: Prompt) -> dict[str, str | int]:
+    return {
+        "prompt_tokens": prompt.tokens if prompt.caller else 0,
+        "fingerprint": prompt.fingerprint,
+        "anchor": prompt.anchor,
+    }

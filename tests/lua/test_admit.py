@@ -60,7 +60,7 @@ def test_tried_endpoints_are_struck_out_with_their_reason(rig: Rig) -> None:
     assert rig.admit("r.1", "a 1 b 1", tried="a").location == "b"
 
     refused = rig.admit("r.2", "a 1 b 1", tried="a b")
-    assert refused.refused() == {"a": "already_attempted", "b": "already_attempted"}
+    assert refused.passed_over() == {"a": "already_attempted", "b": "already_attempted"}
     assert refused.retry_after_ms == 0, "waiting does not help"
 
 
@@ -70,7 +70,7 @@ def test_declared_order_takes_the_first_admissible_and_draws_nothing(rig: Rig) -
 
     assert (first.location, first.drawn) == ("a", 0)
     assert (second.location, second.drawn) == ("b", 0)
-    assert second.refused() == {"a": "already_attempted"}
+    assert second.passed_over() == {"a": "already_attempted"}
 
 
 def test_a_draw_that_runs_out_of_numbers_is_short_and_writes_nothing(rig: Rig) -> None:
@@ -98,7 +98,7 @@ class TestAnOpenCircuit:
 
         reply = rig.admit("r.1")
 
-        assert reply.refused() == {"a": "circuit_open"}
+        assert reply.passed_over() == {"a": "circuit_open"}
         assert reply.retry_after_ms == left_ms
 
     @pytest.mark.parametrize("over_ms", [0, 1])
@@ -109,7 +109,7 @@ class TestAnOpenCircuit:
         first, second = rig.admit("r.1"), rig.admit("r.2")
 
         assert (first.status, first.probe) == ("admitted", 1)
-        assert second.refused() == {"a": "probe_in_flight"}
+        assert second.passed_over() == {"a": "probe_in_flight"}
         assert second.retry_after_ms == COOLDOWN_MS
         assert rig.field("a:circuit") == "half_open"
 
@@ -119,7 +119,7 @@ class TestAnOpenCircuit:
         reply = rig.admit("r.1", "a 1 b 1", u=(0.0, 0.0))
 
         assert (reply.location, reply.drawn) == ("b", 2)
-        assert reply.refused() == {"a": "circuit_open"}
+        assert reply.passed_over() == {"a": "circuit_open"}
 
     def test_names_the_soonest_of_several_cooldowns(self, rig: Rig) -> None:
         rig.open_circuit("a")
@@ -140,7 +140,7 @@ class TestAnOpenCircuit:
 
 
 def test_pinned_attempt_is_not_sent_to_an_endpoint_it_has_tried(rig: Rig) -> None:
-    assert rig.admit("r.1", order="pinned", tried="a").refused() == {"a": "already_attempted"}
+    assert rig.admit("r.1", order="pinned", tried="a").passed_over() == {"a": "already_attempted"}
 
 
 @pytest.mark.parametrize("why", ["circuit_open", "probe_in_flight", "already_attempted"])
@@ -158,7 +158,7 @@ def test_refused_call_writes_nothing(rig: Rig, why: str) -> None:
     reply = rig.admit("r.1", tried="a" if why == "already_attempted" else "")
 
     # Then
-    assert reply.refused() == {"a": why}
+    assert reply.passed_over() == {"a": why}
     assert rig.state() == before
 
 
@@ -217,7 +217,7 @@ class TestFieldsEditedByHand:
         rig.put({"a:probe_until_ms": nonsense})
 
         assert rig.admit("r.1").probe == 1
-        assert rig.admit("r.2").refused() == {"a": "probe_in_flight"}
+        assert rig.admit("r.2").passed_over() == {"a": "probe_in_flight"}
 
     @pytest.mark.parametrize("name", ["circuit", "opened_at_ms", "probe", "probe_until_ms"])
     def test_a_deleted_field_breaks_nothing(self, rig: Rig, name: str) -> None:

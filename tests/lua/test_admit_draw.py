@@ -83,7 +83,7 @@ def test_one_number_is_used_for_each_endpoint_looked_at(rig: Rig) -> None:
     reply = rig.admit("r.1", "a 1 b 1 c 1 d 1", u=(0.0, 0.0, 0.9, 0.0), tried="a b")
 
     assert (reply.location, reply.drawn) == ("d", 3)
-    assert list(reply.refused()) == ["a", "b"], "in the order in which they were drawn"
+    assert list(reply.passed_over()) == ["a", "b"], "in the order in which they were drawn"
 
 
 def test_same_numbers_and_same_state_give_the_same_endpoint(rig: Rig) -> None:
@@ -106,7 +106,7 @@ def test_random_instances_are_drawn_as_the_reference_draws(rig: Rig) -> None:
         assert (reply.location or None) == lazy(weights, blocked, u)
         assert reply.is_admitted == bool(weights.keys() - blocked)
         if not reply.is_admitted:
-            assert reply.refused().keys() == blocked, "a refusal knows why of everyone"
+            assert reply.passed_over().keys() == blocked, "a refusal knows why of everyone"
 
 
 def test_the_reference_has_the_distribution_of_filtering_first() -> None:

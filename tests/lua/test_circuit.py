@@ -43,7 +43,7 @@ def test_one_failure_below_the_threshold_keeps_the_circuit_closed(rig: Rig) -> N
 
 def test_circuit_opens_at_the_threshold(rig: Rig) -> None:
     assert play(rig, "FFF") == ["", "", "opened"]
-    assert rig.admit("r.1").refused() == {"a": "circuit_open"}
+    assert rig.admit("r.1").passed_over() == {"a": "circuit_open"}
 
 
 def test_success_in_between_starts_the_count_again(rig: Rig) -> None:
@@ -139,7 +139,7 @@ class TestAProbe:
         assert rig.settle("probe.1", "failure").circuit == "opened"
 
         rig.later(COOLDOWN_MS - 1)
-        assert rig.admit("r.1").refused() == {"a": "circuit_open"}
+        assert rig.admit("r.1").passed_over() == {"a": "circuit_open"}
         rig.later(1)
         assert rig.admit("r.1").probe == 1
 
@@ -157,7 +157,7 @@ class TestAProbe:
     def test_that_never_ends_keeps_its_place_for_one_cooldown(self, rig: Rig) -> None:
         self.renew_for(rig, COOLDOWN_MS - 1)
 
-        assert rig.admit("r.1").refused() == {"a": "probe_in_flight"}
+        assert rig.admit("r.1").passed_over() == {"a": "probe_in_flight"}
 
     def test_that_never_ends_is_succeeded_after_one_cooldown(self, rig: Rig) -> None:
         self.renew_for(rig, COOLDOWN_MS)
@@ -170,7 +170,7 @@ class TestAProbe:
 
         rig.settle("probe.1", "neutral")
 
-        assert rig.admit("r.1").refused() == {"a": "probe_in_flight"}
+        assert rig.admit("r.1").passed_over() == {"a": "probe_in_flight"}
 
     @pytest.mark.parametrize("outcome", ["neutral", "failure"])
     def test_keeps_its_place_whatever_others_record(self, rig: Rig, outcome: str) -> None:

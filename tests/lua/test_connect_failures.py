@@ -33,11 +33,11 @@ def test_keep_the_reporter_away_from_the_threshold_on_for_one_cooldown(rig: Rig)
 
     fails(rig, "r1")
     refused = rig.admit("r1.b")
-    assert refused.refused() == {"a": "unreachable_from_here"}
+    assert refused.passed_over() == {"a": "unreachable_from_here"}
     assert refused.retry_after_ms == COOLDOWN_MS
 
     rig.later(COOLDOWN_MS - 1)
-    assert rig.admit("r1.c").refused() == {"a": "unreachable_from_here"}
+    assert rig.admit("r1.c").passed_over() == {"a": "unreachable_from_here"}
     rig.later(1)
     assert rig.admit("r1.d").is_admitted
 
@@ -63,7 +63,7 @@ def test_confirmed_by_a_second_replica_count_all(rig: Rig) -> None:
 
     assert fails(rig, "r2").circuit == "opened"
     assert rig.field("a:failures") == "3"
-    assert rig.admit("r3.x").refused() == {"a": "circuit_open"}
+    assert rig.admit("r3.x").passed_over() == {"a": "circuit_open"}
 
 
 def test_confirmed_count_at_once_from_then_on(rig: Rig) -> None:
@@ -134,7 +134,7 @@ def test_are_kept_for_a_whole_cooldown_that_is_longer(rig: Rig) -> None:
     rig.later(200_000)
     fails(rig, "r2")
 
-    assert rig.admit("r1.x").refused() == {"a": "unreachable_from_here"}
+    assert rig.admit("r1.x").passed_over() == {"a": "unreachable_from_here"}
 
 
 def test_leave_the_last_status_alone(rig: Rig) -> None:

@@ -12,8 +12,7 @@ from gateway.core.reasons import Reason
 from gateway.core.request import ChatRequest
 from gateway.core.route import Route
 from gateway.routing.filters.modality import modality
-from gateway.routing.filters.weight import weight
 
 Filter = Callable[[Route, ChatRequest], Reason | None]
 
-FILTERS: tuple[Filter, ...] = (weight, modality)
+FILTERS: tuple[Filter, ...] = (modality,)

@@ -7,6 +7,6 @@ from gateway.core.plan import Plan
 
 def order(plan: Plan, attempt: int) -> str:
     """How `admit` takes the candidates of an attempt, counted from 1 (`lua/admit.lua`)."""
-    if plan.pinned:
+    if plan.pin is not None:
         return "pinned"
     return "draw" if attempt == 1 else "declared"

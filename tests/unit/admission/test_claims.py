@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
-from gateway.admission.admit import USUAL_DRAWS, Admission, Refused
+from gateway.admission.admit import USUAL_DRAWS, Refused
 from gateway.admission.claims import Claim, Claims, batches, new_replica_id
 from gateway.admission.draws import draws
+from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.admission.upkeep import Upkeep
 from gateway.core.outcome import Outcome
+from gateway.core.prompt import NO_PROMPT
 from gateway.core.reasons import Reason
-from gateway.state.store import AdmitReply
+from gateway.state.replies import AdmitReply
+from gateway.state.store import Decision
 from tests.fakes.builders import plan, route
-from tests.fakes.store import MemoryStore
+from tests.fakes.rig import POLICY, admission_over
+from tests.fakes.store import MemoryStore, admit_reply
+
+
+FIRST: dict[str, Any] = {"order": "draw", "request_id": "r", "attempt": 1}
 
 
 def claim(id: str, **values: object) -> Claim:
-    return Claim(id=id, route=route(**values), dropped={})  # type: ignore[arg-type]
+    return Claim(id=id, route=route(**values), policy=POLICY, dropped={})  # type: ignore[arg-type]
 
 
 def test_ids_are_the_replicas_own_and_never_repeat() -> None:
@@ -66,11 +72,12 @@ class RenewingStore(MemoryStore):
 async def test_a_claim_that_the_store_has_lost_is_put_back_only_while_it_runs() -> None:
     # Given two claims that the store has lost, of which one ends while it is asked
     store, claims = RenewingStore(), Claims("r1")
-    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=0)  # type: ignore[arg-type]
+    settlement = Settlement(store, claims, lease_ms=1000)  # type: ignore[arg-type]
     upkeep = Upkeep(
         store,  # type: ignore[arg-type]
         claims,
         settlement,
+        Secret(None),
         models=lambda: ["m"],
         about=lambda: "",
         lease_ms=1000,
@@ -96,24 +103,26 @@ async def test_a_claim_that_the_store_has_lost_is_put_back_only_while_it_runs() 
 async def test_a_refusal_tells_static_reasons_and_those_of_the_store() -> None:
     store, claims = MemoryStore(), Claims("r1")
     store.closed = {"a": "circuit_open"}
-    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=0)  # type: ignore[arg-type]
-    admission = Admission(store, claims, settlement, lease_ms=1000)  # type: ignore[arg-type]
+    settlement = Settlement(store, claims, lease_ms=1000)  # type: ignore[arg-type]
+    admission = admission_over(store, claims, settlement)
     asked = plan(route("a"), dropped={"b": Reason.MODALITY})
-    refused = await admission.admit(asked, order="draw", request_id="r", attempt=1)
+    refused = await admission.admit(asked, NO_PROMPT, **FIRST)
     assert isinstance(refused, Refused)
     assert refused.reasons == {"a": "circuit_open", "b": "modality"}
 
 
 async def test_a_settled_claim_is_not_settled_or_abandoned_again() -> None:
     store, claims = MemoryStore(), Claims("r1")
-    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=0)  # type: ignore[arg-type]
-    admission = Admission(store, claims, settlement, lease_ms=1000)  # type: ignore[arg-type]
-    granted = await admission.admit(plan(route("a")), order="draw", request_id="r", attempt=1)
+    settlement = Settlement(store, claims, lease_ms=1000)  # type: ignore[arg-type]
+    admission = admission_over(store, claims, settlement)
+    granted = await admission.admit(
+        plan(route("a")), NO_PROMPT, order="draw", request_id="r", attempt=1
+    )
     assert isinstance(granted, Claim)
     admission.first_token(granted)
     admission.first_token(granted)
-    await admission.settle(granted, Outcome.FAILURE, 500)
-    admission.settle_later(granted, Outcome.SUCCESS)
+    await admission.fail(granted, Outcome.FAILURE, 500)
+    admission.succeed(granted)
     admission.abandon(granted)
     await settlement.drain(5)
     assert store.firsts == ["a"]
@@ -124,9 +133,11 @@ async def test_a_settled_claim_is_not_settled_or_abandoned_again() -> None:
 async def test_an_abandoned_claim_gives_its_room_back_after_the_grace() -> None:
     # Given a grace, since an engine notices a hang-up late
     store, claims = MemoryStore(), Claims("r1")
-    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=50)  # type: ignore[arg-type]
-    admission = Admission(store, claims, settlement, lease_ms=1000)  # type: ignore[arg-type]
-    granted = await admission.admit(plan(route("a")), order="draw", request_id="r", attempt=1)
+    settlement = Settlement(store, claims, lease_ms=1000)  # type: ignore[arg-type]
+    admission = admission_over(store, claims, settlement, abort_grace_ms=50)
+    granted = await admission.admit(
+        plan(route("a")), NO_PROMPT, order="draw", request_id="r", attempt=1
+    )
     assert isinstance(granted, Claim)
     # When the attempt is cut off
     began = asyncio.get_running_loop().time()
@@ -141,22 +152,24 @@ async def test_an_abandoned_claim_gives_its_room_back_after_the_grace() -> None:
 async def test_a_draw_that_strikes_out_many_gets_the_rest_of_its_numbers() -> None:
     # Given more candidates than a draw gets numbers for at first, all closed but one
     store, claims = MemoryStore(), Claims("r1")
-    settlement = Settlement(store, claims, lease_ms=1000, abort_grace_ms=0)  # type: ignore[arg-type]
-    admission = Admission(store, claims, settlement, lease_ms=1000)  # type: ignore[arg-type]
+    settlement = Settlement(store, claims, lease_ms=1000)  # type: ignore[arg-type]
+    admission = admission_over(store, claims, settlement)
     asked: list[list[float]] = []
     admit = store.admit
 
-    async def needs_ten(*args: Any, **values: Any) -> AdmitReply:
-        numbers: Sequence[float] = values["draws"]
+    async def needs_ten(model_id: str, decision: Decision, **values: Any) -> AdmitReply:
+        numbers = decision.draws
         asked.append(list(numbers))
         if len(numbers) < 10:
-            return AdmitReply("short", "", 0, 0, len(numbers), 0, "")
-        return await admit(*args, **values)
+            return admit_reply("short", drawn=len(numbers))
+        return await admit(model_id, decision, **values)
 
     store.admit = needs_ten  # type: ignore[method-assign]
     routes = [route(f"at-{n}") for n in range(12)]
     # When it draws
-    granted = await admission.admit(plan(*routes), order="draw", request_id="r", attempt=1)
+    granted = await admission.admit(
+        plan(*routes), NO_PROMPT, order="draw", request_id="r", attempt=1
+    )
     # Then the numbers are those of the request, first the usual few and then all
     assert isinstance(granted, Claim)
-    assert asked == [draws("r", 1, USUAL_DRAWS), draws("r", 1, 12)]
+    assert asked == [draws("r", 1, USUAL_DRAWS), draws("r", 1, 26)]

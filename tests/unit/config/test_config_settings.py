@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Settings, load
+from gateway.config.schema import Priorities
 from gateway.core.route import Timeouts
 
 MODELS = 'models: [{id: m, name: M, provider: vllm, base_url: "http://localhost:1"}]'
@@ -23,7 +24,8 @@ def test_every_key_is_accepted(load_texts) -> None:
         circuit: {failure_threshold: 1, cooldown_seconds: 0.5, min_availability: 0, ewma_alpha: 1}
         affinity: {enabled: false, max_age_seconds: 0, session_ids: [X-Session-ID]}
         prefill: {enabled: false, intervene_tokens: 1, elephant_tokens: 2, elephant_limit: 3,
-                  affinity_ceiling: 4, hint_ttl_seconds: 5}
+                  affinity_ceiling: 4, hint_ttl_seconds: 5,
+                  priorities: {interactive: 3, large: 2, elephant: -1}}
         timeouts: {connect: 1, first_byte: 0, idle: 0.5, total: 2}
         server: {max_body_bytes: 1000, sse_keepalive_s: 0.1, drain_delay_s: 0, drain_timeout_s: 0.5,
                  trusted_proxies: [10.0.0.0/8, "::1"], endpoint_header: false, abort_grace_ms: 0}
@@ -35,7 +37,7 @@ def test_every_key_is_accepted(load_texts) -> None:
         health_check: 10
         logging: {level: info}
         local_deployment: [{endpoint: "http://localhost:1/", models: [m]}]
-        remote_deployment: [{endpoint: "https://api.example.com", models: [m]}]
+        remote_deployment: [{endpoint: "http://localhost:1", models: [m]}]
         """,
     )
 
@@ -46,10 +48,49 @@ def test_every_key_is_accepted(load_texts) -> None:
     assert settings.circuit.cooldown_seconds == 0.5
     assert settings.affinity.session_ids == ("x-session-id",)
     assert settings.prefill.elephant_limit == 3
+    assert settings.prefill.priorities == Priorities(interactive=3, large=2, elephant=-1)
     assert settings.timeouts == Timeouts(connect=1, first_byte=None, idle=0.5, total=2)
     assert settings.server.trusted_proxies == ("10.0.0.0/8", "::1")
     assert (settings.state.lease_s, settings.state.namespace) == (0.5, "t-1")
     assert settings.local_deployment[0].endpoint == "http://localhost:1"
+
+
+def test_session_ids_are_headers_in_any_case_and_body_fields_as_they_are_spelt(load_texts) -> None:
+    loaded = load_texts(
+        MODELS,
+        routing="affinity: {session_ids: [Session-ID, session, metadata.user_id, user, x-9]}",
+    )
+    assert not loaded.problems
+    assert loaded.config.settings.affinity.session_ids == (
+        "session-id",
+        "session",
+        "metadata.user_id",
+        "user",
+        "x-9",
+    )
+
+
+def test_session_ids_may_be_none_at_all(load_texts) -> None:
+    loaded = load_texts(MODELS, routing="affinity: {session_ids: []}")
+    assert loaded.config.settings.affinity.session_ids == ()
+
+
+@pytest.mark.parametrize(
+    ("routing", "warned"),
+    [
+        ("", True),
+        ("affinity: {enabled: false}", True),
+        ("prefill: {enabled: false}", True),
+        ("affinity: {enabled: false}\nprefill: {enabled: false}", False),
+    ],
+    ids=["both", "prefill alone", "affinity alone", "neither"],
+)
+def test_a_missing_secret_matters_while_callers_are_remembered(
+    load_texts, routing: str, warned: bool
+) -> None:
+    loaded = load_texts(MODELS, routing=routing, env={"CONCORD_SECRET": ""})
+    assert [problem.path for problem in loaded.warnings] == ["CONCORD_SECRET"] * warned
+    assert all("salt that is kept there" in problem.message for problem in loaded.warnings)
 
 
 def test_older_spellings_still_work_and_say_so(load_texts) -> None:
@@ -80,6 +121,9 @@ def test_the_environment_overrides_the_file(load_texts) -> None:
             "ROUTING_AFFINITY_MAX_AGE_SEC": "60",
             "ROUTING_PREFILL_AWARE_ENABLED": "off",
             "ROUTING_PREFILL_ELEPHANT_TOKENS": "0",
+            "ROUTING_PREFILL_AFFINITY_CEILING": "7",
+            "ROUTING_PRIORITY_INTERACTIVE": "9",
+            "ROUTING_PRIORITY_ELEPHANT": "-9",
             "UPSTREAM_COMPLETION_TIMEOUT_S": "33",
             "STREAM_IDLE_TIMEOUT_SECONDS": "-1",
             "STREAM_FIRST_BYTE_TIMEOUT_SECONDS": "12.5",
@@ -95,6 +139,8 @@ def test_the_environment_overrides_the_file(load_texts) -> None:
     assert settings.circuit.ewma_alpha == 0.2
     assert (settings.affinity.enabled, settings.affinity.max_age_seconds) == (False, 60)
     assert (settings.prefill.enabled, settings.prefill.elephant_tokens) == (False, 1)
+    assert settings.prefill.affinity_ceiling == 7
+    assert settings.prefill.priorities == Priorities(interactive=9, large=15, elephant=-9)
     assert settings.timeouts == Timeouts(first_byte=12.5, idle=None, total=33)
     assert settings.auth == "none"
     assert loaded.config.models["m"].routes[0].timeouts == settings.timeouts
@@ -108,7 +154,15 @@ def test_the_environment_overrides_the_file(load_texts) -> None:
         ("CIRCUIT_COOLDOWN_SECONDS", "nan"),
         ("CIRCUIT_MIN_AVAILABILITY", "1.5"),
         ("ROUTING_AFFINITY_ENABLED", "perhaps"),
+        ("ROUTING_AFFINITY_MAX_AGE_SEC", "-1"),
+        ("ROUTING_AFFINITY_MAX_AGE_SEC", "soon"),
+        ("ROUTING_PREFILL_AWARE_ENABLED", "2"),
         ("ROUTING_PREFILL_INTERVENE_TOKENS", "-1"),
+        ("ROUTING_PREFILL_ELEPHANT_TOKENS", "many"),
+        ("ROUTING_PREFILL_ELEPHANT_LIMIT", "-1"),
+        ("ROUTING_PREFILL_AFFINITY_CEILING", "-1"),
+        ("ROUTING_PREFILL_HINT_TTL_SEC", "-1"),
+        ("ROUTING_PRIORITY_INTERACTIVE", "high"),
         ("STREAM_IDLE_TIMEOUT_SECONDS", "inf"),
         ("STREAM_IDLE_TIMEOUT_SECONDS", "31536001"),
         ("STREAM_FIRST_BYTE_TIMEOUT_SECONDS", "1e300"),

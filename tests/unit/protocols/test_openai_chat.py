@@ -116,6 +116,38 @@ def test_a_text_that_names_a_modality_is_text() -> None:
     assert chat(messages=[{"content": '[{"type": "image_url"}]'}]).modalities == frozenset()
 
 
+def test_messages_are_read_by_field_and_no_deeper() -> None:
+    content = [{"type": "text", "text": "a"}, "b", 3, {"type": 4, "text": None}]
+    calls = [{"id": "1"}]
+    messages: list[Any] = [
+        {"role": "user", "content": content},
+        7,
+        {"role": "assistant", "content": None, "tool_calls": calls, "refusal": None},
+        {},
+    ]
+
+    user, assistant, empty = chat(messages=messages).messages
+
+    assert [(part.type, part.text and bytes(part.text)) for part in user.parts] == [
+        ("text", b'"a"'),
+        ("", b'"b"'),
+        ("", None),
+        ("", None),
+    ]
+    assert (user.role, assistant.role, empty.role) == (b'"user"', b'"assistant"', b"null")
+    assert json.loads(bytes(user.content or b"")) == content
+    assert (assistant.content, assistant.parts, empty.content) == (None, (), None)
+    assert [(name, json.loads(bytes(raw))) for name, raw in assistant.others()] == [
+        ("tool_calls", calls)
+    ]
+
+
+def test_a_type_is_known_however_it_is_escaped() -> None:
+    body = rb'{"model":"m","messages":[{"content":[{"type":"\u0069mage_url"}]}]}'
+
+    assert read_request(body).modalities == {"image"}
+
+
 def test_fields_keep_their_bytes_and_order() -> None:
     messages = b'"messages":[{"content": "\\u00e9 \xc3\xa9"}]'
     body = b'{"model":"public",' + messages + b',"seed":1e2,"x":{"b":1,"a": 2}}'

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from gateway.core.overrides import Overrides
 from gateway.core.plan import Plan
+from gateway.core.reasons import Reason
 from gateway.core.route import Route
 from gateway.errors import InvalidRequest
 from gateway.routing.candidates import Planner
@@ -21,7 +23,13 @@ HEARS = frozenset({"text", "image", "audio"})
 
 
 def plan(*routes: Route, content: Any = "hi", pin: str | None = None) -> Plan:
-    return Planner().plan(model(*routes), chat(content), pin)
+    return Planner().plan(model(*routes), chat(content), Overrides(), pin)
+
+
+def refusal(result: Plan) -> InvalidRequest:
+    """What a plan without candidates says to the client."""
+    assert isinstance(result.refusal, InvalidRequest)
+    return result.refusal
 
 
 def locations(result: Plan) -> list[str]:
@@ -31,7 +39,7 @@ def locations(result: Plan) -> list[str]:
 def test_all_routes_in_service_are_candidates_in_declaration_order() -> None:
     result = plan(route("b"), route("a"), route("c"))
     assert locations(result) == ["b", "a", "c"]
-    assert not result.pinned
+    assert result.pin is None
     assert not result.reasons()
 
 
@@ -63,15 +71,36 @@ def test_when_no_route_takes_the_input_the_kinds_are_named() -> None:
 
 
 def test_a_seeing_route_out_of_service_does_not_make_a_model_see() -> None:
-    with pytest.raises(InvalidRequest):
-        plan(route("a"), route("b", input_modalities=SEES, weight=0.0), content=IMAGE)
+    result = plan(route("a"), route("b", input_modalities=SEES, weight=0.0), content=IMAGE)
+    assert not locations(result)
+    assert refusal(result).message == "Model 'm' does not support image input."
+
+
+def test_a_route_that_an_operator_puts_in_service_is_a_candidate_from_then_on() -> None:
+    planner, asked = Planner(), chat(IMAGE)
+    result = planner.plan(
+        model(route("a"), route("b", input_modalities=SEES, weight=0.0)), asked, Overrides()
+    )
+    planner.follow(result, asked, Overrides(epoch=7, weights={"b": 2.0}))
+    assert result.candidates.table == (("b", 2.0),)
+    assert result.candidates.epoch == 7
+    assert result.refusal is None
+
+
+def test_what_has_been_tried_stays_struck_out_under_other_overrides() -> None:
+    planner, asked = Planner(), chat()
+    result = planner.plan(model(route("a"), route("b"), route("c")), asked, Overrides())
+    result.strike(route("a"), Reason.ALREADY_ATTEMPTED)
+    planner.follow(result, asked, Overrides(epoch=7, disabled=frozenset({"c"})))
+    assert locations(result) == ["b"]
+    assert result.reasons() == {"a": "already_attempted", "c": "provider_disabled"}
 
 
 @pytest.mark.parametrize("pin", ["b", "m:b"], ids=["provider", "endpoint"])
 def test_a_pin_leaves_the_route_it_names(pin: str) -> None:
     result = plan(route("a"), route("b"), route("c"), pin=pin)
     assert locations(result) == ["b"]
-    assert result.pinned
+    assert result.pin == pin
     assert result.reasons() == {"a": "not_pinned", "c": "not_pinned"}
 
 
@@ -81,16 +110,24 @@ def test_a_pin_to_a_provider_leaves_its_first_route_in_service() -> None:
     assert locations(result) == ["b"]
 
 
-@pytest.mark.parametrize("pin", ["nobody", "off", "m:off", "M:a", ""])
-def test_a_pin_to_nothing_in_service_is_refused(pin: str) -> None:
+@pytest.mark.parametrize("pin", ["nobody", "M:a", ""])
+def test_a_pin_to_nothing_is_refused_at_once(pin: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         plan(route("a"), route("off", weight=0.0), pin=pin)
     assert refused.value.message.startswith(f"Pinned provider '{pin}' not found for model 'm': ")
 
 
+@pytest.mark.parametrize("pin", ["off", "m:off"])
+def test_a_pin_to_nothing_in_service_is_refused_unless_the_store_knows_better(pin: str) -> None:
+    result = plan(route("a"), route("off", weight=0.0), pin=pin)
+    assert not locations(result)
+    assert refusal(result).message.startswith(f"Pinned provider '{pin}' not found for model 'm': ")
+
+
 def test_a_pin_does_not_make_a_blind_route_see() -> None:
-    with pytest.raises(InvalidRequest):
-        plan(route("a"), route("b", input_modalities=SEES), content=IMAGE, pin="a")
+    result = plan(route("a"), route("b", input_modalities=SEES), content=IMAGE, pin="a")
+    assert not locations(result)
+    assert refusal(result)
 
 
 def test_filters_are_pure() -> None:

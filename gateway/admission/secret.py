@@ -1,0 +1,28 @@
+"""What ids are keyed with before they enter Redis."""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import blake2b
+
+
+class Secret:
+    """The secret of the config, else a salt that the replicas share through Redis.
+
+    Each replica offers a salt with its heartbeats; the first one that was offered is everybody's.
+    """
+
+    def __init__(self, configured: str | None) -> None:
+        self.key = _key(configured) if configured else None
+        """32 bytes; `None` until the salt in force is known."""
+        self.offer = "" if configured else secrets.token_hex(16)
+        """The salt to offer with the next heartbeat; empty where there is a secret."""
+
+    def adopt(self, salt: str) -> None:
+        """Take the salt in force, which a heartbeat has answered."""
+        if salt:
+            self.offer, self.key = salt, _key(salt)
+
+
+def _key(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=32).digest()

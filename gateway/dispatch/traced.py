@@ -1,0 +1,48 @@
+"""A transport for attempts that are recorded: OpenTelemetry's instrumentation around one of ours.
+
+The instrumentation is shown a request of nothing but method and address, so that no setting of
+its own can put a credential into a span. The transport behind it sends the true one, as part of
+the trace. Bodies do not pass through here: a stream is relayed as without it.
+"""
+
+from __future__ import annotations
+
+import httpx
+from opentelemetry.instrumentation.httpx import AsyncOpenTelemetryTransport
+from opentelemetry.trace import TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+_TRUE_REQUEST = "concord.request"
+
+
+class TracedTransport(httpx.AsyncBaseTransport):
+    """Sends over a transport that it does not own, under a span of its own."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, provider: TracerProvider) -> None:
+        self._instrumented = AsyncOpenTelemetryTransport(
+            _Behind(transport), tracer_provider=provider
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return its response with the body unread."""
+        shown = httpx.Request(
+            request.method,
+            request.url.copy_with(userinfo=b"", query=None, fragment=None),
+            headers=[(b"host", request.url.netloc)],
+            stream=httpx.ByteStream(b""),
+            extensions={_TRUE_REQUEST: request},
+        )
+        return await self._instrumented.handle_async_request(shown)
+
+
+class _Behind(httpx.AsyncBaseTransport):
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self._transport = transport
+        self._w3c = TraceContextTextMapPropagator()
+
+    async def handle_async_request(self, shown: httpx.Request) -> httpx.Response:
+        """Send the true request, with the span that is current now as its parent."""
+        request: httpx.Request = shown.extensions[_TRUE_REQUEST]
+        # Whatever propagators the environment names: those wrote to the request that is shown.
+        self._w3c.inject(request.headers)
+        return await self._transport.handle_async_request(request)

@@ -1,0 +1,256 @@
+"""Traces that are recorded, as OpenTelemetry spans. Never a prompt, an answer or a key in one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextvars import Token
+from types import TracebackType
+from typing import Any, Self
+
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from gateway.core.outcome import Outcome
+from gateway.core.route import Route
+from gateway.telemetry import names
+from gateway.telemetry.access import RequestRecord
+from gateway.telemetry.names import GenAI
+from gateway.telemetry.tracing import UNTRACED, Step, Trace, Tracer, received
+
+MAX_DROPPED = 16
+"""How many dropped candidates one decision tells of."""
+MAX_CANDIDATES = 64
+
+_NO_CONTEXT = Context()
+_W3C = TraceContextTextMapPropagator()
+
+
+class SpanTracer(Tracer):
+    """Records the requests that its sampler takes.
+
+    A request continues the trace that its client has begun, or begins one. Not sampled, it costs
+    a few microseconds and still carries a trace upstream.
+    """
+
+    def __init__(self, tracer: trace.Tracer, gen_ai: GenAI) -> None:
+        self._tracer = tracer
+        self._gen_ai = gen_ai
+
+    def begin(self, headers: Mapping[str, str], path: str) -> Trace:
+        """The trace of a request that has just come; `headers` by lower-case name."""
+        came = received(headers)
+        parent = _NO_CONTEXT if came is UNTRACED else _W3C.extract(came.headers, _NO_CONTEXT)
+        span = self._tracer.start_span(f"POST {path}", parent, SpanKind.SERVER)
+        if span.is_recording():
+            return RecordedTrace(self._tracer, span, self._gen_ai)
+        if came is not UNTRACED:
+            return came
+        ours = span.get_span_context()
+        trace_id = f"{ours.trace_id:032x}"
+        parent_of_attempts = f"00-{trace_id}-{ours.span_id:016x}-{ours.trace_flags:02x}"
+        return Trace(trace_id, {"traceparent": parent_of_attempts})
+
+
+class RecordedTrace(Trace):
+    """A request's server span, and the spans below it.
+
+    It has no headers: the instrumented transport writes those, so that the upstream continues
+    from its span.
+    """
+
+    is_recorded = True
+
+    def __init__(self, tracer: trace.Tracer, span: Span, gen_ai: GenAI) -> None:
+        super().__init__(f"{span.get_span_context().trace_id:032x}", {})
+        self._tracer = tracer
+        self._span = span
+        self._gen_ai = gen_ai
+        self._context = trace.set_span_in_context(span, _NO_CONTEXT)
+
+    def admitting(
+        self, model_id: str, attempt: int, order: str, candidates: Sequence[tuple[str, float]]
+    ) -> Step:
+        """The decision on an attempt."""
+        return _Admit(
+            self._child(
+                names.ADMIT,
+                {
+                    names.ATTEMPT_NUMBER: attempt,
+                    names.ORDER: order,
+                    names.CANDIDATES: [
+                        f"{at}={weight:g}" for at, weight in candidates[:MAX_CANDIDATES]
+                    ],
+                },
+            ),
+            model_id,
+        )
+
+    def attempting(self, route: Route, record: RequestRecord) -> Step:
+        """An attempt, the last one of the record."""
+        gen_ai = self._gen_ai
+        attributes: dict[str, AttributeValue] = {
+            names.ATTEMPT_NUMBER: len(record.attempts),
+            names.ENDPOINT: route.endpoint,
+            names.PROVIDER: route.provider,
+            gen_ai.operation: "chat",
+            gen_ai.provider: route.kind.partition("[")[0],
+            gen_ai.model: route.upstream_model,
+        }
+        if gen_ai.stream:
+            attributes[gen_ai.stream] = record.stream
+        return _Attempt(
+            self._child(names.ATTEMPT, attributes, SpanKind.CLIENT), record, gen_ai, self._context
+        )
+
+    def settling(self, route: Route, outcome: Outcome) -> Step:
+        """The end of an attempt's claim."""
+        attributes = {names.ENDPOINT: route.endpoint, names.OUTCOME: outcome.value}
+        return _Recorded(self._child(names.SETTLE, attributes))
+
+    def end(self, record: RequestRecord) -> None:
+        """The request has ended."""
+        _put(
+            self._span,
+            {
+                names.HTTP_METHOD: "POST",
+                names.HTTP_ROUTE: record.route,
+                names.URL_PATH: record.route,
+                names.HTTP_STATUS: record.status or None,
+                names.ERROR_TYPE: record.error_type,
+                names.REQUEST_ID: record.request_id,
+                names.CALLER: record.caller,
+                names.MODEL: record.model,
+                names.ENDPOINT: record.endpoint,
+                names.STREAM: record.stream,
+                names.ATTEMPTS: len(record.attempts),
+                names.TTFT_MS: record.ttft_ms,
+                names.OVERHEAD_MS: record.overhead_ms,
+                names.CLIENT_CANCELLED: record.client_cancelled or None,
+            },
+        )
+        # A failure after status 200, of which only the stream has told, is one, too.
+        if record.error_type and (record.status >= 500 or record.status == 200):
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+    def _child(
+        self,
+        name: str,
+        attributes: Mapping[str, AttributeValue],
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> Span:
+        return self._tracer.start_span(name, self._context, kind, attributes)
+
+
+class _Recorded(Step):
+    """A step with a span, which has begun when this is made."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the span."""
+        if isinstance(error, asyncio.CancelledError):  # a client that left is no error
+            self._span.set_attribute(names.ERROR_TYPE, "cancelled")
+        elif error is not None:
+            self._span.set_attribute(names.ERROR_TYPE, _own_name(error))
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+    def turned(self, circuit: str) -> None:
+        """The endpoint's circuit was turned."""
+        if circuit:
+            self._span.set_attribute(names.CIRCUIT, circuit)
+
+
+class _Admit(_Recorded):
+    def __init__(self, span: Span, model_id: str) -> None:
+        super().__init__(span)
+        self._model_id = model_id
+
+    def admitted(self, route: Route, numbers: Sequence[float], *, is_probe: bool) -> None:
+        """A claim was granted."""
+        self._span.set_attributes(
+            {
+                names.ENDPOINT: route.endpoint,
+                names.DRAW_NUMBERS: list(numbers),
+                names.PROBE: is_probe,
+            }
+        )
+
+    def dropped(self, reasons: Mapping[str, str]) -> None:
+        """These were dropped."""
+        self._span.set_attribute(names.DROPPED_COUNT, len(reasons))
+        for location, reason in list(reasons.items())[:MAX_DROPPED]:
+            self._span.add_event(
+                names.CANDIDATE_DROPPED,
+                {names.ENDPOINT: f"{self._model_id}:{location}", names.REASON: str(reason)},
+            )
+
+
+class _Attempt(_Recorded):
+    """Current while it lasts, so that the call over HTTP finds its parent."""
+
+    def __init__(self, span: Span, record: RequestRecord, gen_ai: GenAI, parent: Context) -> None:
+        super().__init__(span)
+        self._record = record
+        self._gen_ai = gen_ai
+        self._context = trace.set_span_in_context(span, parent)
+        self._token: Token[Context] | None = None
+        self._began_ms = record.elapsed_ms()
+        self._began_ns = time.time_ns()
+        self._usage_before = record.usage
+
+    def __enter__(self) -> Self:
+        """Make it current."""
+        self._token = context.attach(self._context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Say what has come of it."""
+        assert self._token is not None
+        context.detach(self._token)
+        record, gen_ai = self._record, self._gen_ai
+        if record.ttft_ms is not None:  # an attempt that had output is the last one
+            ttft_ms = max(0.0, round(record.ttft_ms - self._began_ms, 2))
+            self._span.add_event(
+                names.FIRST_OUTPUT, timestamp=self._began_ns + int(ttft_ms * 1_000_000)
+            )
+            self._span.set_attribute(names.TTFT_MS, ttft_ms)
+            if gen_ai.ttft_s:
+                self._span.set_attribute(gen_ai.ttft_s, ttft_ms / 1000)
+        usage = record.usage
+        if usage is not None and usage is not self._usage_before:
+            self._span.set_attributes(
+                {
+                    gen_ai.input_tokens: usage.prompt_tokens,
+                    gen_ai.output_tokens: usage.completion_tokens,
+                    gen_ai.cached_tokens: usage.cached_tokens,
+                }
+            )
+        super().__exit__(kind, error, traceback)
+
+
+def _own_name(error: BaseException) -> str:
+    """What a failure calls itself: an attempt's has an `error_type`, a request's a `code`."""
+    own: Any = getattr(error, "error_type", None) or getattr(error, "code", None)
+    return str(own or type(error).__name__)
+
+
+def _put(span: Span, attributes: Mapping[str, AttributeValue | None]) -> None:
+    span.set_attributes({name: value for name, value in attributes.items() if value is not None})

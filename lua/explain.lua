@@ -1,0 +1,64 @@
+#!lua flags=no-writes
+-- explain: what `admit` would answer now, and what every candidate's row holds. Writes nothing.
+--
+-- It decides as `admit` does, by the same code, as though expired claims had been reaped.
+--
+-- KEYS[1] endpoints  hash    <location>:<what>
+-- KEYS[2] claims     zset    claim id -> lease deadline in ms
+-- KEYS[3] claimed    hash    claim id -> what it holds
+-- KEYS[4] epoch      string  number of the run-time overrides
+-- KEYS[5] pin        string  the caller's pin
+-- KEYS[6] hint       hash    location -> what it has cached of the caller's prompts
+-- ARGV[1] epoch               int      these are `admit`'s
+-- ARGV[2] candidates          string
+-- ARGV[3] tried               string
+-- ARGV[4] order               string
+-- ARGV[5] draws               string
+-- ARGV[6] failure_threshold   int
+-- ARGV[7] cooldown_ms         int
+-- ARGV[8] caller              string
+-- ARGV[9] affinity            int
+-- ARGV[10] pin_max_age_ms     int
+-- ARGV[11] prefill            int
+-- ARGV[12] prompt_tokens      int
+-- ARGV[13] fingerprint        string
+-- ARGV[14] intervene_tokens   int
+-- ARGV[15] elephant_tokens    int
+-- ARGV[16] elephant_limit     int
+-- ARGV[17] affinity_ceiling   int
+-- ARGV[18] hint_ttl_ms        int
+-- ARGV[19] replica            string   whose request it would be
+-- RETURNS [status, location, probe, drawn, retry_after_ms, reasons, pin, tokens, fields]
+--         status "admitted" | "refused" | "short" | "stale"
+--         reasons "<location>=<reason> ..." of all passed over or unfit; pin "kept" | "made" | ""
+--         fields [field, value, ...] of endpoints
+-- @include lib/number
+-- @include lib/clock
+-- @include lib/reap
+-- @include lib/ask
+-- @include lib/decide
+
+-- bind
+local endpoints = KEYS[1]
+
+-- epoch
+local stored = redis.call('MGET', KEYS[4], KEYS[5])
+if whole(stored[1]) ~= tonumber(ARGV[1]) then
+  return { 'stale', '', 0, 0, 0, '', '', 0, {} }
+end
+
+-- decide
+local now = model_clock(endpoints)
+local ask = read_ask(ARGV, endpoints, now, ARGV[19], stored[2], KEYS[6])
+ask.given_back, ask.ended = due_back(KEYS[2], KEYS[3], now, 4)
+local found = decide(ask)
+if found.is_short then
+  return { 'short', '', 0, found.drawn, 0, '', '', 0, {} }
+end
+judge_rest(ask, found)
+local reasons, fields = reasons_of(ask, found), redis.call('HGETALL', endpoints)
+if not found.location then
+  return { 'refused', '', 0, found.drawn, found.soonest_ms, reasons, '', 0, fields }
+end
+return { 'admitted', found.location, found.row.takes_probe and 1 or 0, found.drawn, 0, reasons,
+  ask.uses_pin and found.pin or '', found.tokens or 0, fields }

@@ -1,0 +1,206 @@
+-- decide: which endpoint an attempt gets. It writes nothing: `admit` claims what it answers, and
+-- `explain` tells it.
+-- @include lib/hint
+-- @include lib/judge
+
+-- The row of a candidate that may be used, else false; judged once, and the reason noted.
+local function row_of(ask, found, index)
+  if found.rows[index] == nil then
+    local location = ask.locations[index]
+    local row, reason, left_ms = judge(ask, location)
+    found.rows[index] = row
+    if reason then
+      found.struck[#found.struck + 1] = location .. '=' .. reason
+      if left_ms > 0 and (found.soonest_ms == 0 or left_ms < found.soonest_ms) then
+        found.soonest_ms = left_ms
+      end
+    end
+  end
+  return found.rows[index]
+end
+
+local function hint_at(ask, index, row)
+  local prefill = ask.prefill
+  local text = prefill.hints and redis.call('HGET', prefill.hints, ask.locations[index])
+  return read_hint(text, row.generation, ask.now, prefill.hint_ttl_ms)
+end
+
+-- Whether the endpoint has as many elephants as it may have, and the prompt would be another.
+local function is_crowded(ask, index, row)
+  local prefill = ask.prefill
+  return prefill and row.elephants >= prefill.elephant_limit
+    and uncached(prefill.tokens, hint_at(ask, index, row)) >= prefill.elephant_tokens
+end
+
+-- The first place at which the running sum of the pool's weights reaches u times their total;
+-- rounding and all-zero weights fall to the last one. Returns nil when the numbers have run out.
+local function next_place(ask, found, pool)
+  if ask.order ~= 'draw' then
+    return 1
+  end
+  local number = found.next_number()
+  if not number then
+    found.is_short = true
+    return nil
+  end
+  found.drawn = found.drawn + 1
+  local weights, total = ask.weights, 0
+  for _, index in ipairs(pool) do
+    total = total + weights[index]
+  end
+  local threshold, sum = tonumber(number) * total, 0
+  if total > 0 then
+    for place, index in ipairs(pool) do
+      sum = sum + weights[index]
+      if threshold <= sum then
+        return place
+      end
+    end
+  end
+  return #pool
+end
+
+-- Draws from the pool until an endpoint may be used. Those that may not are taken out; with
+-- `crowded` also those that are, which are put there.
+local function draw(ask, found, pool, crowded)
+  while #pool > 0 do
+    local place = next_place(ask, found, pool)
+    if not place then
+      return nil
+    end
+    local index = pool[place]
+    local row = row_of(ask, found, index)
+    if row and not (crowded and is_crowded(ask, index, row)) then
+      return index
+    end
+    if row then
+      crowded[#crowded + 1] = index
+      found.set_aside[index] = 'elephant_limit'
+    end
+    table.remove(pool, place)
+  end
+  return nil
+end
+
+-- The lighter of two draws. The second could change nothing unless the first has much prefill
+-- waiting, and is spared otherwise.
+local function draw_lighter(ask, found, pool, crowded)
+  local first = draw(ask, found, pool, crowded)
+  local prefill = ask.order == 'draw' and ask.prefill
+  if not first or not prefill or #pool == 1 then
+    return first
+  end
+  local backlog = found.rows[first].prefill_tokens
+  if backlog < prefill.intervene_tokens then
+    return first
+  end
+  local second = draw(ask, found, pool, crowded)
+  return second and found.rows[second].prefill_tokens < backlog and second or first
+end
+
+-- The place of the endpoint that the caller stays on, or nil. One where others have more prefill
+-- waiting than the ceiling is left, and stays so should all be decided again without prefill.
+local function follow_pin(ask, found)
+  for index, location in ipairs(ask.pin and ask.locations or {}) do
+    local is_pinned = location == ask.pin.location and index ~= ask.left
+    local row = is_pinned and row_of(ask, found, index)
+    if row then
+      local prefill = ask.prefill
+      if not prefill or row.prefill_tokens - row.own_tokens <= prefill.affinity_ceiling then
+        return index
+      end
+      ask.left = index
+    end
+  end
+  return nil
+end
+
+-- The answer: an endpoint, and what its claim is charged for in prefill.
+local function accept(ask, found, index, pin)
+  local prefill, row = ask.prefill, found.rows[index]
+  found.location, found.row, found.pin = ask.locations[index], row, pin
+  found.set_aside[index] = nil
+  if prefill and prefill.tokens > 0 then
+    local hint = hint_at(ask, index, row)
+    local own = hint_of(hint, prefill.fingerprint)
+    found.tokens = uncached(prefill.tokens, hint)
+    found.is_elephant = uncached(prefill.tokens, own) >= prefill.elephant_tokens
+    found.cached_tokens, found.anchor = own and own.tokens, own and own.anchor
+  end
+  return found
+end
+
+-- One run over the candidates: each is judged when it is first looked at.
+--
+-- Endpoints that an elephant had better leave alone, and the one that a pin has just left, come
+-- only after all others: restrictions that never make a request fail.
+local function choose(ask)
+  local found = {
+    rows = {},
+    struck = {},
+    set_aside = {},
+    soonest_ms = 0,
+    drawn = 0,
+    next_number = string.gmatch(ask.draws, '%S+'),
+  }
+  local kept = follow_pin(ask, found)
+  if kept then
+    return accept(ask, found, kept, 'kept')
+  end
+  local others, crowded, left = {}, {}, { ask.left }
+  for index = 1, #ask.locations do
+    if index ~= ask.left then
+      others[#others + 1] = index
+    end
+  end
+  if ask.left then
+    found.set_aside[ask.left] = 'over_affinity_ceiling'
+  end
+  for _, pool in ipairs({ others, crowded, left }) do
+    local sets_aside = pool == others and ask.order == 'draw'
+    local index = draw_lighter(ask, found, pool, sets_aside and crowded)
+    if found.is_short then
+      return found
+    end
+    if index then
+      return accept(ask, found, index, 'made')
+    end
+  end
+  return found
+end
+
+-- A fault in what looks at prefill (a hint that is no hash any more, say) must not cost a request:
+-- the draw is then by weight alone, and the fault is counted where operators see it.
+local function decide(ask)
+  if not ask.prefill then
+    return choose(ask)
+  end
+  local is_sound, found = pcall(choose, ask)
+  if is_sound then
+    return found
+  end
+  local prefill = ask.prefill
+  ask.prefill = nil
+  found = choose(ask)
+  found.is_degraded = true
+  found.tokens, found.is_elephant = prefill.tokens, prefill.tokens >= prefill.elephant_tokens
+  return found
+end
+
+-- "<location>=<reason> ..." of the endpoints that were passed over.
+local function reasons_of(ask, found)
+  local words = found.struck
+  for index, location in ipairs(next(found.set_aside) and ask.locations or {}) do
+    if found.set_aside[index] then
+      words[#words + 1] = location .. '=' .. found.set_aside[index]
+    end
+  end
+  return table.concat(words, ' ')
+end
+
+-- Judges the candidates that the draw had no need to look at.
+local function judge_rest(ask, found)
+  for index = 1, #ask.locations do
+    row_of(ask, found, index)
+  end
+end

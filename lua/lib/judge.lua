@@ -1,0 +1,63 @@
+-- judge: whether an endpoint may be used for what is asked, and what it has in hand.
+-- @include lib/circuit
+-- @include lib/conn
+-- @include lib/number
+
+-- Reads fields as they stand, or as they would without the claims that have ended.
+local function read_fields(ask, names)
+  local fields = redis.call('HMGET', ask.endpoints, unpack(names))
+  for i, name in ipairs(ask.given_back and names or {}) do
+    local back = ask.given_back[name]
+    fields[i] = back and math.max(whole(fields[i]) - back, 0) or fields[i]
+  end
+  return fields
+end
+
+-- What is known of an endpoint. A healthy one has no circuit, and most are.
+local function look_at(ask, location)
+  local names = { location .. ':circuit', location .. ':conn', location .. ':inflight' }
+  if ask.counts_prefill then
+    names[4] = location .. ':prefill_tokens'
+    names[5] = location .. ':own:' .. ask.caller
+    names[6] = location .. ':elephants'
+    names[7] = location .. ':generation'
+  end
+  local fields = read_fields(ask, names)
+  local row = {
+    circuit = fields[1],
+    conn = fields[2],
+    inflight = whole(fields[3]),
+    prefill_tokens = whole(fields[4]),
+    own_tokens = whole(fields[5]),
+    elephants = whole(fields[6]),
+    generation = whole(fields[7]),
+  }
+  if row.circuit then
+    local rest = redis.call('HMGET', ask.endpoints,
+      location .. ':opened_at_ms', location .. ':probe', location .. ':probe_until_ms')
+    row.opened_at_ms, row.probe_until_ms = rest[1], rest[3]
+    row.probe = not (ask.ended and ask.ended[rest[2]]) and rest[2]
+  end
+  return row
+end
+
+-- Returns the endpoint's row when it may be used, else false, the reason and when that can change.
+local function judge(ask, location)
+  if ask.tried[location] then
+    return false, 'already_attempted', 0
+  end
+  local row = look_at(ask, location)
+  if ask.order == 'pinned' then
+    return row
+  end
+  local reason, left_ms, takes_probe = judge_circuit(row, ask.now, ask.policy.cooldown_ms)
+  if reason then
+    return false, reason, left_ms
+  end
+  local blocked_ms = blocked_here_ms(row.conn, ask.replica, ask.now, ask.policy)
+  if blocked_ms > 0 then
+    return false, 'unreachable_from_here', blocked_ms
+  end
+  row.takes_probe = takes_probe
+  return row
+end

@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- reset_circuit: make an endpoint healthy again, on an operator's word. What it holds stays.
+--
+-- KEYS[1] endpoints  hash  <location>:<what>
+-- ARGV[1] location  string
+-- RETURNS [status, circuit]
+--         status "done"; circuit "open" | "half_open" | "closed", as it was before
+local endpoints, location = KEYS[1], ARGV[1]
+local circuit = redis.call('HGET', endpoints, location .. ':circuit')
+redis.call('HDEL', endpoints, location .. ':circuit', location .. ':failures',
+  location .. ':availability', location .. ':opened_at_ms', location .. ':probe',
+  location .. ':probe_until_ms', location .. ':auth_rejections', location .. ':last_status',
+  location .. ':conn')
+return { 'done', circuit or 'closed' }
