@@ -15,9 +15,10 @@ from tests.engine.llama import LlamaCluster
 @pytest.fixture(scope="session")
 def llama(request: pytest.FixtureRequest) -> LlamaCpp:
     """llama.cpp and its weights; the first time, progress shows past the captured output."""
-    terminal = request.config.pluginmanager.getplugin("terminalreporter")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
-        return install(terminal.write_line)
+        with capture.global_and_fixture_disabled():
+            return install(print)
     except NotInstalled as error:
         pytest.fail(f"no engine: {error}")
 

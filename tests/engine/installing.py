@@ -59,7 +59,7 @@ def install(say: Callable[[str], None]) -> LlamaCpp:
         uv = shutil.which("uv")
         if uv is None:
             raise NotInstalled("needs uv on PATH")
-        say(f"building llama.cpp in {folder}, once: some fifteen minutes on two cores")
+        say(f"\nbuilding llama.cpp in {folder}, once: some ten minutes on two cores")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         python = str(folder / "bin" / "python")

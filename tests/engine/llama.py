@@ -127,9 +127,14 @@ class LlamaCluster:
             self.redis.delete(*left)
 
     def sdk(self, **options: Any) -> AsyncOpenAI:
-        """OpenAI's client at nginx, which repeats nothing by itself."""
-        usual = {"api_key": "unused", "max_retries": 0, "timeout": 60}
-        return AsyncOpenAI(base_url=f"{self.nginx.url}/v1", **{**usual, **options})
+        """OpenAI's client at nginx, or at another `base_url`; it repeats nothing by itself."""
+        usual = {
+            "base_url": f"{self.nginx.url}/v1",
+            "api_key": "unused",
+            "max_retries": 0,
+            "timeout": 60,
+        }
+        return AsyncOpenAI(**{**usual, **options})
 
     def at_work(self) -> Sequence[LlamaServer]:
         """The servers that have a busy slot."""

@@ -80,7 +80,12 @@ async def test_each_replica_serves_and_each_engine_answers(
     cluster: LlamaCluster, sdk: AsyncOpenAI
 ) -> None:
     served = [len(replica.events("request")) for replica in cluster.replicas]
-    raws = [await sdk.chat.completions.with_raw_response.create(**ask("Hi", 1)) for _ in range(30)]
+    raws = [
+        await sdk.chat.completions.with_raw_response.create(
+            **ask("Hi", 1), extra_headers={"x-concord-session": f"session-{n}"}
+        )
+        for n in range(30)
+    ]
     endpoints = [raw.headers["x-concord-endpoint"] for raw in raws]
     print({endpoint: endpoints.count(endpoint) for endpoint in sorted(set(endpoints))})
     assert set(endpoints) == {server.endpoint for server in cluster.servers}
