@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from msgspec import Struct
+
+from gateway.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -79,6 +83,17 @@ def healthcheck(service: Mapping[str, Any]) -> list[str] | None:
 def options(command: list[str]) -> dict[str, str]:
     """`--name value` pairs of a command line."""
     return dict(zip(command[1::2], command[2::2], strict=True))
+
+
+def is_understood(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> bool:
+    """Put a command line to the real parser, with one word too many, lest it be carried out."""
+    monkeypatch.setattr(sys, "argv", ["concord", *command, "--one-too-many"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err.splitlines()[-1]
+    return said == "concord: error: unrecognized arguments: --one-too-many"
 
 
 def listed_in(name: str, pattern: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,18 +14,10 @@ import pytest
 from msgspec import Struct
 
 from tests.redis_servers import missing
-from tests.unit.project.deployment import DEPLOY, ROOT, required
+from tests.unit.project.deployment import DEPLOY, ROOT, is_understood, required
 
 README = (DEPLOY / "README.md").read_text("utf-8")
 LEVELS = ("debug", "info", "warning", "error", "critical")
-COMING = {
-    "route_weight_zeroed",
-    "route_weight_overridden",
-    "route_weight_divergence_cleared",
-    "config_reload_failed",
-    "config_reloaded",
-}
-"""Events of the code that comes next, in the runbook already."""
 SOURCES = {path: path.read_text("utf-8") for path in (ROOT / "gateway").rglob("*.py")}
 
 
@@ -88,7 +81,7 @@ def test_every_row_is_of_an_event_of_the_code() -> None:
     # Names that are chosen elsewhere than where they are logged are still written somewhere.
     text = "".join(SOURCES.values())
     found = {one.name for path in SOURCES for one in logged(path)}
-    for event in rows().keys() - COMING:
+    for event in rows():
         assert f'"{event}"' in text or any(re.fullmatch(name, event) for name in found), event
 
 
@@ -104,6 +97,24 @@ def test_the_lines_that_make_the_secrets_make_all_of_them_for_nobody_else_to_rea
     assert len(set(made.values())) == len(made)
     assert all(re.fullmatch("[0-9a-f]{48}", value) for value in made.values())
     assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "line", sorted(set(re.findall(r"\bconcord ((?:up|[a-z]+ [^`\n]+|status))`", README)))
+)
+def test_commands_are_understood(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert is_understood(shlex.split(line), monkeypatch, capsys)
+
+
+PATH = r"[ `](/(?:admin|health|livez|readyz|routing)\b(?:/[a-z]+)*)"
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(PATH, README))))
+def test_paths_are_served(path: str) -> None:
+    code = (text for file, text in SOURCES.items() if file.parent.name in ("api", "admin"))
+    assert any(f'"{path}' in text for text in code)
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(#([\w-]+)\)", README))
