@@ -12,16 +12,17 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import httpx
-from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from gateway import __version__
+from gateway.admin.reload import Reloaded
+from gateway.admin.surface import Admin
 from gateway.admission.admit import Admission
 from gateway.admission.claims import Claims
 from gateway.admission.overrides import KnownOverrides
@@ -36,13 +37,11 @@ from gateway.api.models import Models
 from gateway.api.openai import ChatCompletions
 from gateway.auth.keys import Authenticator
 from gateway.config.live import Source, keep_what_needs_restart
-from gateway.config.problems import Problem
 from gateway.config.result import Config
-from gateway.config.schema import Settings
 from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
 from gateway.dispatch.http1 import Http1Transport
 from gateway.dispatch.send import Dispatcher
-from gateway.errors import GatewayError, StateUnavailable
+from gateway.errors import GatewayError, ScriptBug, StateUnavailable
 from gateway.pipeline import Pipeline
 from gateway.routing.candidates import Planner
 from gateway.routing.prompts import Prompts
@@ -52,34 +51,22 @@ from gateway.state.redis import connect
 from gateway.state.scripts import folder, load_all
 from gateway.state.store import Store
 from gateway.telemetry.logs import event
+from gateway.telemetry.otlp import open_tracer
+from gateway.telemetry.tracing import Tracer
 
 CHAT = "/v1/chat/completions"
-
-
-class Reloaded(Struct, frozen=True, kw_only=True):
-    """What came of reading the configuration anew."""
-
-    config_digest: str
-    """Of the one that is served now."""
-    changed: bool = False
-    needs_restart: tuple[str, ...] = ()
-    """Settings that differ and wait for a restart."""
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether what was read cannot be served, so that the old one stays."""
-        return any(problem.severity == "error" for problem in self.problems)
 
 
 class Replica:
     """One gateway process: the web application, and the loops and connections behind it.
 
-    MUST be made inside the running event loop that serves it.
+    MUST be made inside the running event loop that serves it. Raises `CannotTrace` where the
+    environment asks for traces in a way that we do not have.
     """
 
     def __init__(self, config: Config, source: Source, replica_id: str) -> None:
         state = config.settings.state
+        self._tracer = open_tracer(source.env, replica_id)
         self.config = config
         self.lifecycle = Lifecycle()
         self._source = source
@@ -92,6 +79,7 @@ class Replica:
             "http1": Http1Transport(),
             "aiohttp": make_aiohttp_transport(),
         }
+        self._traced = _traced(self._transports, self._tracer)
         self._store = Store(self._runner, Keys(state.namespace))
         self._claims = Claims(replica_id)
         self._settlement = Settlement(self._store, self._claims, lease_ms=self._lease_ms)
@@ -111,7 +99,7 @@ class Replica:
             heartbeat_s=state.heartbeat_s,
             replica_ttl_ms=int(state.replica_ttl_s * 1000),
         )
-        self.app = FrontDoor(self._doors())
+        self.app = FrontDoor(self._doors(config))
 
     async def reload(self) -> Reloaded:
         """Read the configuration anew and serve by it, unless something in it is wrong.
@@ -125,10 +113,15 @@ class Replica:
                 event("config_reload_failed", level=logging.ERROR, problems=problems)
                 return Reloaded(config_digest=self.config.digest, problems=loaded.problems)
             config, waiting = keep_what_needs_restart(loaded.config, self.config)
-            changed = config.digest != self.config.digest
-            self.config = config
-            self.app.doors = self._doors()
-            event("config_reloaded", config_digest=config.digest, needs_restart=list(waiting))
+            changed = config != self.config  # a key's secret is in no digest
+            doors = self._doors(config)
+            self.config, self.app.doors = config, doors
+            event(
+                "config_reloaded",
+                config_digest=config.digest,
+                needs_restart=list(waiting),
+                warnings=[str(problem) for problem in loaded.warnings],
+            )
             await self._read_overrides()
             return Reloaded(
                 config_digest=config.digest,
@@ -137,11 +130,10 @@ class Replica:
                 problems=loaded.problems,
             )
 
-    def _doors(self) -> Doors:
+    def _doors(self, config: Config) -> Doors:
         """Build all that depends on the configuration."""
-        config = self.config
         settings = config.settings
-        policy = _policy(settings)
+        policy = Policy.of(settings)
         authenticator = Authenticator(config)
         planner = Planner()
         admission = Admission(
@@ -154,8 +146,9 @@ class Replica:
             abort_grace_ms=settings.server.abort_grace_ms,
         )
         prompts = Prompts(self._secret, policy, settings.prefill)
-        pipeline = Pipeline(config, planner, prompts, admission, Dispatcher(self._transports))
-        chat = ChatCompletions(pipeline, authenticator, self.lifecycle, settings)
+        dispatcher = Dispatcher(self._transports, self._traced)
+        pipeline = Pipeline(config, planner, prompts, admission, dispatcher)
+        chat = ChatCompletions(pipeline, authenticator, self.lifecycle, settings, self._tracer)
         models = Models(config, authenticator, created_s=self._started_s)
         health = Health(
             config,
@@ -164,11 +157,22 @@ class Replica:
             self.lifecycle,
             state_is_available=lambda: self._runner.is_available,
         )
+        admin = Admin(
+            config,
+            authenticator,
+            self._store,
+            server=self._runner,
+            policy=policy,
+            secret=self._secret,
+            replica_id=self._claims.replica_id,
+            reload=self.reload,
+        )
         app = Starlette(
             routes=[
                 Route(CHAT, chat, methods=["POST"]),  # for other methods' 405
                 *models.routes(),
                 *health.routes(),
+                *admin.routes(),
             ],
             middleware=[Middleware(LastResort)],
             exception_handlers={
@@ -182,14 +186,20 @@ class Replica:
         return Doors({CHAT: chat}, app)
 
     async def _read_overrides(self) -> None:
-        """Learn what operators have changed before requests have to ask for it."""
+        """Learn what operators have changed before requests have to ask for it.
+
+        What is in the way of that for one model must keep nobody from serving the others.
+        """
         with contextlib.suppress(StateUnavailable):
             for model in self.config.models.values():
-                await self._overrides.read(model)
+                try:
+                    await self._overrides.read(model)
+                except ScriptBug as error:
+                    event("script_bug", level=logging.ERROR, model=model.id, error=str(error))
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        with contextlib.suppress(StateUnavailable):
+        with contextlib.suppress(StateUnavailable, ScriptBug):  # the loop says what is wrong
             await self._upkeep.beat()
         await self._read_overrides()
         upkeep = asyncio.create_task(self._upkeep.run())
@@ -209,22 +219,19 @@ class Replica:
             for transport in self._transports.values():
                 await transport.aclose()
             await self._runner.close()
+            await self._tracer.close()
             event("stopped")
 
 
-def _policy(settings: Settings) -> Policy:
-    circuit, affinity, prefill = settings.circuit, settings.affinity, settings.prefill
-    return Policy(
-        failure_threshold=circuit.failure_threshold,
-        cooldown_ms=int(circuit.cooldown_seconds * 1000),
-        min_availability=circuit.min_availability,
-        ewma_alpha=circuit.ewma_alpha,
-        affinity=affinity.enabled,
-        pin_max_age_ms=affinity.max_age_seconds * 1000,
-        prefill=prefill.enabled,
-        intervene_tokens=prefill.intervene_tokens,
-        elephant_tokens=prefill.elephant_tokens,
-        elephant_limit=prefill.elephant_limit,
-        affinity_ceiling=prefill.affinity_ceiling,
-        hint_ttl_ms=prefill.hint_ttl_seconds * 1000,
-    )
+def _traced(
+    transports: Mapping[str, httpx.AsyncBaseTransport], tracer: Tracer
+) -> Mapping[str, httpx.AsyncBaseTransport]:
+    """The same transports under instrumentation, where anything is recorded."""
+    if tracer.provider is None:
+        return {}
+    # Loaded where it is needed: it brings half of OpenTelemetry with it.
+    from gateway.dispatch.traced import TracedTransport
+
+    return {
+        name: TracedTransport(transport, tracer.provider) for name, transport in transports.items()
+    }

@@ -8,8 +8,6 @@ after output reached the client, or no candidate is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct, field
 
 from gateway.admission.admit import Admission, Refused, Stale
@@ -30,6 +28,7 @@ from gateway.routing.prompts import Prompts
 from gateway.routing.strategies import fixed
 from gateway.telemetry.access import AttemptRecord, RequestRecord
 from gateway.telemetry.logs import event
+from gateway.telemetry.tracing import UNTRACED, Trace
 
 DONE = b"data: [DONE]\n\n"
 MOST_REREADS = 3
@@ -46,7 +45,7 @@ class Exchange(Struct, kw_only=True):
     pin: str | None = None
     session_id: str | None = None
     """What the client calls its conversation, if it says."""
-    trace_headers: Mapping[str, str] = field(default_factory=dict)
+    trace: Trace = UNTRACED
     failures: list[UpstreamFailure] = field(default_factory=list)
     empty_answer: EmptyAnswer | None = None
 
@@ -81,7 +80,7 @@ class Pipeline:
         model = resolve(
             chat.model, exchange.caller, names=self._config.names, models=self._config.models
         )
-        record.model = model.id
+        record.model, record.config_digest = model.id, self._config.digest
         if model.model_type != "chat":
             raise InvalidRequest(f"Model '{chat.model}' is not a chat model.", param="model")
         overrides = self._admission.overrides.of(model)
@@ -124,6 +123,7 @@ class Pipeline:
                 order=fixed.order(plan, attempt),
                 request_id=exchange.record.request_id,
                 attempt=attempt,
+                trace=exchange.trace,
             )
             if not isinstance(claim, Stale):
                 return claim
@@ -145,10 +145,11 @@ class Pipeline:
         if record.overhead_ms is None:
             record.overhead_ms = record.elapsed_ms()
         priority = self._prompts.priority(exchange.chat, claim)
-        if exchange.chat.stream:
-            await self._stream(exchange, plan, claim, priority)
-        else:
-            await self._complete(exchange, claim, priority)
+        with exchange.trace.attempting(claim.route, record):
+            if exchange.chat.stream:
+                await self._stream(exchange, plan, claim, priority)
+            else:
+                await self._complete(exchange, claim, priority)
         record.attempts[-1].status = 200
 
     async def _complete(self, exchange: Exchange, claim: Claim, priority: int | None) -> None:
@@ -160,7 +161,7 @@ class Pipeline:
                 exchange.chat,
                 request_id=record.request_id,
                 priority=priority,
-                trace_headers=exchange.trace_headers,
+                trace=exchange.trace,
             )
         except UpstreamFailure as failure:
             if failure.completion is not None:
@@ -186,7 +187,7 @@ class Pipeline:
             exchange.chat,
             request_id=record.request_id,
             priority=priority,
-            trace_headers=exchange.trace_headers,
+            trace=exchange.trace,
         )
         async with opened as stream:
             try:

@@ -19,6 +19,7 @@ from gateway.errors import NoHealthyUpstream, StateUnavailable
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply
 from gateway.state.store import Decision, Store
+from gateway.telemetry.tracing import UNTRACED, Trace
 
 USUAL_DRAWS = 4
 """How many numbers a draw gets at first. More are made only for one that has used these up."""
@@ -68,7 +69,14 @@ class Admission:
         self.overrides = overrides
 
     async def admit(
-        self, plan: Plan, prompt: Prompt, *, order: str, request_id: str, attempt: int
+        self,
+        plan: Plan,
+        prompt: Prompt,
+        *,
+        order: str,
+        request_id: str,
+        attempt: int,
+        trace: Trace = UNTRACED,
     ) -> Claim | Refused | Stale:
         """Claim room for an attempt (counted from 1) on one of the plan's candidates.
 
@@ -77,6 +85,23 @@ class Admission:
         Raises `StateUnavailable`. When the caller goes away meanwhile, whatever was granted is
         given back.
         """
+        with trace.admitting(plan.model.id, attempt, order, plan.candidates.table) as step:
+            decided = await self._decide(plan, prompt, order, request_id, attempt)
+            if isinstance(decided, Claim):
+                decided.trace = trace
+                step.admitted(
+                    decided.route, decided.draws, is_probe=decided.is_probe, pin=decided.pin
+                )
+                step.dropped(decided.dropped, plan.struck, plan.candidates.dropped)
+            elif isinstance(decided, Refused):
+                step.dropped(decided.reasons)
+            else:
+                step.stale()
+            return decided
+
+    async def _decide(
+        self, plan: Plan, prompt: Prompt, order: str, request_id: str, attempt: int
+    ) -> Claim | Refused | Stale:
         claim_id = self._claims.next_id()
         numbers = draws(request_id, attempt, USUAL_DRAWS) if order == "draw" else []
         try:

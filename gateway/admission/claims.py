@@ -12,6 +12,7 @@ from msgspec import Struct
 from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.core.route import Route
 from gateway.state.policy import Policy
+from gateway.telemetry.tracing import UNTRACED, Trace
 
 
 class Claim(Struct, kw_only=True, eq=False):
@@ -39,6 +40,8 @@ class Claim(Struct, kw_only=True, eq=False):
     is_probe: bool = False
     first: bool = False
     """Whether the attempt has had its first output."""
+    trace: Trace = UNTRACED
+    """Of the request, which may be over when the claim ends."""
 
 
 class Claims:

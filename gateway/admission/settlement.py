@@ -92,20 +92,22 @@ class Settlement:
     async def _settle_once(
         self, claim: Claim, outcome: Outcome, status: int, unpin: bool = False
     ) -> None:
-        first = self._firsts.get(claim.id)
-        if first:
-            await asyncio.wait({first})
-        reply = await self._store.settle(
-            claim.route.model_id,
-            claim=claim.id,
-            location=claim.route.location,
-            outcome=outcome,
-            status=status,
-            live_replicas=self.live_replicas,
-            unpin=unpin,
-            policy=claim.policy,
-            prompt=claim.prompt,
-        )
+        with claim.trace.settling(claim.route, outcome) as step:
+            first = self._firsts.get(claim.id)
+            if first:
+                await asyncio.wait({first})
+            reply = await self._store.settle(
+                claim.route.model_id,
+                claim=claim.id,
+                location=claim.route.location,
+                outcome=outcome,
+                status=status,
+                live_replicas=self.live_replicas,
+                unpin=unpin,
+                policy=claim.policy,
+                prompt=claim.prompt,
+            )
+            step.turned(reply.circuit)
         self._note_circuit(claim, reply)
 
     async def _settle_until_heard(

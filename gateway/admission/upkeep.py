@@ -40,6 +40,7 @@ class Upkeep:
         self._lease_ms = lease_ms
         self._heartbeat_s = heartbeat_s
         self._replica_ttl_ms = replica_ttl_ms
+        self._reaped: dict[str, None] = {}
         self._live = 1
 
     async def run(self) -> None:
@@ -49,7 +50,11 @@ class Upkeep:
             loops.create_task(_every(self._heartbeat_s, self.beat))
 
     async def renew(self) -> None:
-        """Renew every claim held, re-assert those that the store has lost, reap every model."""
+        """Renew every claim held, re-assert those that the store has lost, reap every model.
+
+        Models that have been taken out of the configuration are reaped, too: the streams that they
+        had may outlive their replica.
+        """
         for model_id, claims in self._claims.by_model():
             for batch in batches(claims):
                 known = {claim.id: claim for claim in batch}
@@ -59,7 +64,8 @@ class Upkeep:
                 lost = [known[claim_id] for claim_id in unknown]
                 if lost:
                     await self._reassert(model_id, lost)
-        for model_id in self._models():
+        self._reaped |= dict.fromkeys(self._models())
+        for model_id in self._reaped:
             await self._store.reap(model_id)
 
     async def beat(self) -> None:

@@ -12,7 +12,6 @@ from gateway.api.request import (
     peer_of,
     read_body,
     request_id,
-    trace_of,
 )
 from gateway.api.responses import HttpReply
 from gateway.auth.addresses import Proxies
@@ -25,6 +24,7 @@ from gateway.protocols.openai_chat import read_request
 from gateway.protocols.session import session_id
 from gateway.telemetry import access
 from gateway.telemetry.logs import Once, bug, event
+from gateway.telemetry.tracing import Tracer
 
 CLIENT_CLOSED_REQUEST = 499
 """Stands in the log for a client that hung up; nobody receives it."""
@@ -39,10 +39,12 @@ class ChatCompletions:
         authenticator: Authenticator,
         lifecycle: Lifecycle,
         settings: Settings,
+        tracer: Tracer,
     ) -> None:
         self._pipeline = pipeline
         self._authenticator = authenticator
         self._lifecycle = lifecycle
+        self._tracer = tracer
         self._settings = settings.server
         self._stall_s = settings.timeouts.idle
         self._session_ids = settings.affinity.session_ids
@@ -53,11 +55,11 @@ class ChatCompletions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request and write its line in the access log."""
         headers, peer = headers_of(scope), peer_of(scope)
-        trace_id, trace_headers = trace_of(headers)
+        trace = self._tracer.begin(headers, scope["path"])
         record = access.RequestRecord(
             request_id=request_id(headers, peer, self._proxies, self._fresh_id),
             route=scope["path"],
-            trace_id=trace_id,
+            trace_id=trace.id,
         )
         reply = HttpReply(send, record, endpoint_header=self._settings.endpoint_header)
         try:
@@ -74,7 +76,7 @@ class ChatCompletions:
                 record=record,
                 pin=self._pin(headers, caller),
                 session_id=session_id(headers, chat, self._session_ids),
-                trace_headers=trace_headers,
+                trace=trace,
             )
             stayed = await self._lifecycle.run(self._serve(exchange, reply), receive)
             if not stayed and not reply.finished:
@@ -89,6 +91,7 @@ class ChatCompletions:
             await reply.fail(GatewayError("Internal error."))
         finally:
             access.write(record)
+            trace.end(record)
 
     async def _serve(self, exchange: Exchange, reply: HttpReply) -> None:
         if not exchange.chat.stream:

@@ -12,10 +12,6 @@ from gateway.auth.addresses import Proxies
 from gateway.errors import RequestTooLarge
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
-_TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z"
-)
-_TRACESTATE = re.compile(r"[\x20-\x7e]{1,512}\Z")
 
 
 class ClientGone(Exception):
@@ -62,18 +58,6 @@ def request_id(
     if _REQUEST_ID.match(offered) and proxies.is_near(peer):
         return offered
     return fresh()
-
-
-def trace_of(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
-    """The trace id, and the headers by which the upstream may continue the trace."""
-    parent, state = headers.get("traceparent", ""), headers.get("tracestate", "")
-    match = _TRACEPARENT.match(parent)
-    if not match:
-        return None, {}
-    trace_headers = {"traceparent": parent}
-    if _TRACESTATE.match(state):
-        trace_headers["tracestate"] = state
-    return match[1], trace_headers
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> bytes:

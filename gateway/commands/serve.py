@@ -12,6 +12,7 @@ from gateway.commands.conceal import conceal_password
 from gateway.commands.ports import port_or_any
 from gateway.config.live import Source
 from gateway.config.load import environment
+from gateway.telemetry.otlp import CannotTrace
 
 BACKLOG = 2048
 
@@ -69,7 +70,10 @@ def run(args: argparse.Namespace) -> int:
     # Not needed by the other commands, and the better part of their start-up time.
     from gateway.commands.serving import serve
 
-    serve(config, source, sockets, drain_delay_s)
+    try:
+        serve(config, source, sockets, drain_delay_s)
+    except CannotTrace as error:
+        return _refuse(str(error))
     return 0
 
 

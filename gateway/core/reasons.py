@@ -26,6 +26,10 @@ class Reason(StrEnum):
     """The endpoint is half open and its one trial request is under way."""
     UNREACHABLE_FROM_HERE = "unreachable_from_here"
     """This replica alone could not connect; it keeps off for one cooldown."""
+    ELEPHANT_LIMIT = "elephant_limit"
+    """A very large prompt, and the endpoint prefills as many of them as it may: another if any."""
+    OVER_AFFINITY_CEILING = "over_affinity_ceiling"
+    """The caller was pinned here, and too much of others' prefill waits: another if any."""
 
 
 class Exclusion(StrEnum):

@@ -34,8 +34,9 @@ from gateway.dispatch.failures import (
 from gateway.dispatch.stream import MAY_BE_EMPTY, ChatStream
 from gateway.protocols.openai_answer import MalformedAnswer, read_completion, splice_model
 from gateway.protocols.openai_chat import write_body
+from gateway.telemetry.tracing import UNTRACED, Trace
 
-_NO_HEADERS: Mapping[str, str] = {}
+_NOT_TRACED: Mapping[str, httpx.AsyncBaseTransport] = {}
 
 
 class Completion(Struct, frozen=True, kw_only=True):
@@ -46,10 +47,18 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Dispatcher:
-    """Sends each attempt over its route's transport. It does not own them."""
+    """Sends each attempt over its route's transport. It does not own them.
 
-    def __init__(self, transports: Mapping[str, httpx.AsyncBaseTransport]) -> None:
+    `traced` holds the same transports under instrumentation, for attempts that are recorded.
+    """
+
+    def __init__(
+        self,
+        transports: Mapping[str, httpx.AsyncBaseTransport],
+        traced: Mapping[str, httpx.AsyncBaseTransport] = _NOT_TRACED,
+    ) -> None:
         self._transports = transports
+        self._traced = traced
         self._targets: dict[tuple[str, str], _Target] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -60,7 +69,7 @@ class Dispatcher:
         *,
         request_id: str,
         priority: int | None = None,
-        trace_headers: Mapping[str, str] = _NO_HEADERS,
+        trace: Trace = UNTRACED,
     ) -> Completion:
         """Send a request that wants its answer whole, and wait for it.
 
@@ -72,7 +81,7 @@ class Dispatcher:
         deadline = Deadline(self._loop)
         deadline.move(None if total_s is None else self._loop.time() + total_s)
         try:
-            response = await self._send(route, chat, request_id, priority, trace_headers)
+            response = await self._send(route, chat, request_id, priority, trace)
             try:
                 if response.status_code != 200:
                     body = await read_error_body(response)
@@ -96,7 +105,7 @@ class Dispatcher:
         *,
         request_id: str,
         priority: int | None = None,
-        trace_headers: Mapping[str, str] = _NO_HEADERS,
+        trace: Trace = UNTRACED,
     ) -> AsyncIterator[ChatStream]:
         """Send a request that wants a stream, and give its frames once the headers are there.
 
@@ -108,7 +117,7 @@ class Dispatcher:
         first_output_by_s = None if first_byte_s is None else sent_at_s + first_byte_s
         try:
             async with asyncio.timeout_at(first_output_by_s):
-                response = await self._send(route, chat, request_id, priority, trace_headers)
+                response = await self._send(route, chat, request_id, priority, trace)
         except TimeoutError:
             raise timed_out(route, "first_byte_timeout") from None
         try:
@@ -133,12 +142,13 @@ class Dispatcher:
         chat: ChatRequest,
         request_id: str,
         priority: int | None,
-        trace_headers: Mapping[str, str],
+        trace: Trace,
     ) -> httpx.Response:
         """Build the request, send it, and return the response with its body unread."""
         try:
-            request = self._request(route, chat, request_id, priority, trace_headers)
-            return await self._transports[route.transport].handle_async_request(request)
+            request = self._request(route, chat, request_id, priority, trace)
+            transports = self._traced if trace.is_recorded else self._transports
+            return await transports[route.transport].handle_async_request(request)
         except (httpx.HTTPError, *UNSENDABLE) as error:
             raise from_exception(route, error) from error
 
@@ -148,7 +158,7 @@ class Dispatcher:
         chat: ChatRequest,
         request_id: str,
         priority: int | None,
-        trace_headers: Mapping[str, str],
+        trace: Trace,
     ) -> httpx.Request:
         """Build the request. Of the client's headers none is in it but those of its trace."""
         target = self._target(route)
@@ -159,7 +169,7 @@ class Dispatcher:
             (b"x-request-id", request_id.encode()),
             (b"content-length", b"%d" % len(body)),
         ]
-        for name, value in trace_headers.items():
+        for name, value in trace.headers.items():
             headers.append((name.encode(), value.encode()))
         # Whole headers and a stream: httpx then derives nothing, which would cost most of a call.
         return httpx.Request(

@@ -6,6 +6,8 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from gateway.config.schema import Settings
+
 Args = dict[str, str | int]
 
 
@@ -25,6 +27,25 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
     elephant_limit: int = 1
     affinity_ceiling: int = 150_000
     hint_ttl_ms: int = 1_200_000
+
+    @classmethod
+    def of(cls, settings: Settings) -> Policy:
+        """The rules that these settings come to."""
+        circuit, affinity, prefill = settings.circuit, settings.affinity, settings.prefill
+        return cls(
+            failure_threshold=circuit.failure_threshold,
+            cooldown_ms=int(circuit.cooldown_seconds * 1000),
+            min_availability=circuit.min_availability,
+            ewma_alpha=circuit.ewma_alpha,
+            affinity=affinity.enabled,
+            pin_max_age_ms=affinity.max_age_seconds * 1000,
+            prefill=prefill.enabled,
+            intervene_tokens=prefill.intervene_tokens,
+            elephant_tokens=prefill.elephant_tokens,
+            elephant_limit=prefill.elephant_limit,
+            affinity_ceiling=prefill.affinity_ceiling,
+            hint_ttl_ms=prefill.hint_ttl_seconds * 1000,
+        )
 
     @cached_property
     def to_decide(self) -> Args:

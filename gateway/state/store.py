@@ -59,7 +59,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     """`draw`, `declared` or `pinned`."""
     draws: Sequence[float]
-    """Numbers in [0, 1) for `draw`: at most two per candidate and two more. With fewer the answer
+    """Numbers in [0, 1) for `draw`: at most one per candidate and two more. With fewer the answer
     may be short of them."""
     prompt: Prompt
     uses_pin: bool

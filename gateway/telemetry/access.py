@@ -31,6 +31,8 @@ class RequestRecord(Struct, kw_only=True):
     trace_id: str | None = None
     caller: str | None = None
     model: str | None = None
+    config_digest: str | None = None
+    """Of the configuration that it was served under."""
     endpoint: str | None = None
     stream: bool = False
     attempts: list[AttemptRecord] = field(default_factory=list)

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from gateway import __version__
 from gateway.telemetry.logs import event
 from gateway.telemetry.names import GenAI
-from gateway.telemetry.spans import SpanTracer
+from gateway.telemetry.spans import DecidedIds, SpanTracer
 
 CLOSE_S = 2.0
 """How long a stopping replica waits for its last spans to leave."""
@@ -43,9 +43,12 @@ class ExportingTracer(SpanTracer):
         _LIBRARY.handlers = [_FewWords()]
         _LIBRARY.propagate = False
         self._exporter = _Exporter()
-        self.provider = TracerProvider(resource=_resource(replica_id), shutdown_on_exit=False)
-        self.provider.add_span_processor(BatchSpanProcessor(self._exporter))
-        super().__init__(self.provider.get_tracer("concord", __version__), gen_ai)
+        ids = DecidedIds()
+        provider = TracerProvider(
+            resource=_resource(replica_id), id_generator=ids, shutdown_on_exit=False
+        )
+        provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        super().__init__(provider, ids, gen_ai)
 
     async def close(self) -> None:
         """Send what has not been sent yet, for at most CLOSE_S. Spans ended later are lost."""

@@ -11,10 +11,14 @@ from typing import Any, Self
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from gateway import __version__
 from gateway.core.outcome import Outcome
 from gateway.core.route import Route
 from gateway.telemetry import names
@@ -31,29 +35,49 @@ _W3C = TraceContextTextMapPropagator()
 
 
 class SpanTracer(Tracer):
-    """Records the requests that its sampler takes.
+    """Records the requests that the provider's sampler takes.
 
     A request continues the trace that its client has begun, or begins one. Not sampled, it costs
     a few microseconds and still carries a trace upstream.
     """
 
-    def __init__(self, tracer: trace.Tracer, gen_ai: GenAI) -> None:
-        self._tracer = tracer
+    def __init__(self, provider: TracerProvider, ids: DecidedIds, gen_ai: GenAI) -> None:
+        """`ids` MUST be the provider's."""
+        self.provider: TracerProvider = provider
+        self._tracer = provider.get_tracer("concord", __version__)
+        self._ids = ids
         self._gen_ai = gen_ai
 
     def begin(self, headers: Mapping[str, str], path: str) -> Trace:
         """The trace of a request that has just come; `headers` by lower-case name."""
+        name = f"POST {path}"
         came = received(headers)
-        parent = _NO_CONTEXT if came is UNTRACED else _W3C.extract(came.headers, _NO_CONTEXT)
-        span = self._tracer.start_span(f"POST {path}", parent, SpanKind.SERVER)
-        if span.is_recording():
-            return RecordedTrace(self._tracer, span, self._gen_ai)
-        if came is not UNTRACED:
-            return came
-        ours = span.get_span_context()
-        trace_id = f"{ours.trace_id:032x}"
-        parent_of_attempts = f"00-{trace_id}-{ours.span_id:016x}-{ours.trace_flags:02x}"
-        return Trace(trace_id, {"traceparent": parent_of_attempts})
+        if came is UNTRACED:
+            # Most requests come so and most are not sampled: those are spared a span that
+            # records nothing.
+            trace_id = self._ids.generate_trace_id()
+            sampler = self.provider.sampler
+            decision = sampler.should_sample(_NO_CONTEXT, trace_id, name, SpanKind.SERVER).decision
+            if decision is Decision.DROP:
+                return _unrecorded(trace_id, self._ids.generate_span_id())
+            self._ids.decided = trace_id
+            parent = _NO_CONTEXT
+        else:
+            parent = _W3C.extract(came.headers, _NO_CONTEXT)
+        span = self._tracer.start_span(name, parent, SpanKind.SERVER)
+        return RecordedTrace(self._tracer, span, self._gen_ai) if span.is_recording() else came
+
+
+class DecidedIds(RandomIdGenerator):
+    """Random ids, except that a trace on which was decided before it begins gets the id decided."""
+
+    def __init__(self) -> None:
+        self.decided: int | None = None
+
+    def generate_trace_id(self) -> int:
+        """The id of a new trace."""
+        decided, self.decided = self.decided, None
+        return super().generate_trace_id() if decided is None else decided
 
 
 class RecordedTrace(Trace):
@@ -125,6 +149,7 @@ class RecordedTrace(Trace):
                 names.REQUEST_ID: record.request_id,
                 names.CALLER: record.caller,
                 names.MODEL: record.model,
+                names.CONFIG_DIGEST: record.config_digest,
                 names.ENDPOINT: record.endpoint,
                 names.STREAM: record.stream,
                 names.ATTEMPTS: len(record.attempts),
@@ -178,20 +203,27 @@ class _Admit(_Recorded):
         super().__init__(span)
         self._model_id = model_id
 
-    def admitted(self, route: Route, numbers: Sequence[float], *, is_probe: bool) -> None:
+    def admitted(self, route: Route, numbers: Sequence[float], *, is_probe: bool, pin: str) -> None:
         """A claim was granted."""
-        self._span.set_attributes(
+        _put(
+            self._span,
             {
                 names.ENDPOINT: route.endpoint,
                 names.DRAW_NUMBERS: list(numbers),
                 names.PROBE: is_probe,
-            }
+                names.PIN: pin or None,
+            },
         )
 
-    def dropped(self, reasons: Mapping[str, str]) -> None:
+    def stale(self) -> None:
+        """Nothing was decided."""
+        self._span.set_attribute(names.STALE, True)
+
+    def dropped(self, *reasons: Mapping[str, str]) -> None:
         """These were dropped."""
-        self._span.set_attribute(names.DROPPED_COUNT, len(reasons))
-        for location, reason in list(reasons.items())[:MAX_DROPPED]:
+        together = {location: why for some in reasons for location, why in some.items()}
+        self._span.set_attribute(names.DROPPED_COUNT, len(together))
+        for location, reason in list(together.items())[:MAX_DROPPED]:
             self._span.add_event(
                 names.CANDIDATE_DROPPED,
                 {names.ENDPOINT: f"{self._model_id}:{location}", names.REASON: str(reason)},
@@ -244,6 +276,12 @@ class _Attempt(_Recorded):
                 }
             )
         super().__exit__(kind, error, traceback)
+
+
+def _unrecorded(trace_id: int, span_id: int) -> Trace:
+    """A trace that we begin, and tell the upstream not to record either."""
+    shown = f"{trace_id:032x}"
+    return Trace(shown, {"traceparent": f"00-{shown}-{span_id:016x}-00"})
 
 
 def _own_name(error: BaseException) -> str:

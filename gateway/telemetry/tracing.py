@@ -14,11 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from gateway.core.outcome import Outcome
 from gateway.core.route import Route
 from gateway.telemetry.access import RequestRecord
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z"
@@ -41,11 +44,14 @@ class Step:
     ) -> None:
         """End; with an error when one passes through."""
 
-    def admitted(self, route: Route, numbers: Sequence[float], *, is_probe: bool) -> None:
-        """A claim was granted, drawn with these numbers."""
+    def admitted(self, route: Route, numbers: Sequence[float], *, is_probe: bool, pin: str) -> None:
+        """A claim was granted, drawn with these numbers; `pin` is what became of the caller's."""
 
-    def dropped(self, reasons: Mapping[str, str]) -> None:
-        """These were dropped: location to reason."""
+    def dropped(self, *reasons: Mapping[str, str]) -> None:
+        """These candidates were dropped: location to reason."""
+
+    def stale(self) -> None:
+        """Nothing was decided: the model's overrides have changed, and another decision follows."""
 
     def turned(self, circuit: str) -> None:
         """The endpoint's circuit was turned to this; "" when it was not."""
@@ -57,6 +63,7 @@ _UNRECORDED = Step()
 class Trace:
     """What a request carries of its trace."""
 
+    __slots__ = ("headers", "id")
     is_recorded = False
 
     def __init__(self, trace_id: str | None, headers: Mapping[str, str]) -> None:
@@ -91,6 +98,9 @@ UNTRACED = Trace(None, {})
 
 class Tracer:
     """Begins traces. This one records none, and passes on what clients send."""
+
+    provider: TracerProvider | None = None
+    """Where instrumented parts get their tracers from; `None` when nothing is recorded."""
 
     def begin(self, headers: Mapping[str, str], path: str) -> Trace:
         """The trace of a request that has just come; `headers` by lower-case name."""

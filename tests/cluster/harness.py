@@ -23,6 +23,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN_KEY = "sk-concord-admin-of-the-tests"
+SECRET = "concord-secret-of-the-tests"
 START_S = 20.0
 HTTP = httpx.Client(timeout=5)
 """For questions to engines and replicas; a client per question would cost more than its answer."""
@@ -153,12 +154,19 @@ class Replica(Process):
     """A `concord serve`."""
 
     def __init__(
-        self, name: str, folder: Path, config: Path, redis_url: str, drain_delay_s: float = 0.0
+        self,
+        name: str,
+        folder: Path,
+        config: Path,
+        redis_url: str,
+        drain_delay_s: float = 0.0,
+        host: str = "127.0.0.1",
+        secret: str = SECRET,
     ) -> None:
         self.port = free_port()
-        delay = f"--drain-delay={drain_delay_s}"
-        args = ["serve", "--config", str(config), "--port", str(self.port), delay]
-        env = {"REDIS_URL": redis_url, "CONCORD_ADMIN_KEY": ADMIN_KEY, "CONCORD_SECRET": "tests"}
+        place = ["--host", host, "--port", str(self.port)]
+        args = ["serve", "--config", str(config), *place, f"--drain-delay={drain_delay_s}"]
+        env = {"REDIS_URL": redis_url, "CONCORD_ADMIN_KEY": ADMIN_KEY, "CONCORD_SECRET": secret}
         super().__init__(name, args, folder, env)
 
     @property
@@ -173,6 +181,11 @@ class Replica(Process):
         except httpx.TransportError:
             return 0, ""
         return answer.status_code, answer.json()["status"]
+
+    def config_digest(self) -> str:
+        """Of the configuration that it serves by."""
+        answer = HTTP.get(f"{self.url}/readyz").raise_for_status()
+        return str(answer.json()["config_digest"])
 
     def is_settled(self) -> bool:
         """Whether it serves, or has given up."""

@@ -26,10 +26,15 @@ class Answer(Struct, kw_only=True):
     """The error's code, whether it came with the status or as an event."""
     message: str = ""
     endpoint: str | None = None
+    attempts: int = 0
+    engine: str | None = None
+    """Who has answered, by its own account."""
     retry_after: int | None = None
     tokens: int = 0
     is_whole: bool = False
     """The answer has come to its proper end."""
+    began_s: float = 0.0
+    """When it was asked for, by the clock on the wall, which dates the logs, too."""
     took_s: float = 0.0
 
 
@@ -52,6 +57,7 @@ async def ask(
     *,
     pin: str | None = None,
     key: str | None = None,
+    session: str | None = None,
     into: Answer | None = None,
     **fields: Any,
 ) -> Answer:
@@ -60,13 +66,16 @@ async def ask(
     headers = {"authorization": f"Bearer {key}"} if key else {}
     if pin:
         headers["x-route-pin"] = pin
-    started_s = time.monotonic()
+    if session:
+        headers["x-concord-session"] = session
+    answer.began_s, started_s = time.time(), time.monotonic()
     request = http.stream(
         "POST", "/v1/chat/completions", json=body(content, **fields), headers=headers
     )
     async with request as response:
         answer.status = response.status_code
         answer.endpoint = response.headers.get("x-concord-endpoint")
+        answer.attempts = int(response.headers.get("x-concord-attempts", 0))
         if "retry-after" in response.headers:
             answer.retry_after = int(response.headers["retry-after"])
         if response.headers["content-type"].startswith("text/event-stream"):
@@ -85,7 +94,9 @@ def _read_event(line: str, answer: Answer) -> None:
         event = json.loads(line.removeprefix("data: "))
         if "error" in event:
             answer.code, answer.message = event["error"]["code"], event["error"]["message"]
-        elif any(choice["delta"].get("content") for choice in event["choices"]):
+            return
+        answer.engine = event["system_fingerprint"]
+        if any(choice["delta"].get("content") for choice in event["choices"]):
             answer.tokens += 1
 
 
@@ -93,16 +104,16 @@ def _read_whole(whole: dict[str, Any], answer: Answer) -> None:
     if "error" in whole:
         answer.code, answer.message = whole["error"]["code"], whole["error"]["message"]
     else:
-        answer.is_whole = True
+        answer.engine, answer.is_whole = whole["system_fingerprint"], True
 
 
 class Streams:
-    """Open streams of one replica, and how far they have come."""
+    """Open requests of one replica, streams unless told, and how far they have come."""
 
     def __init__(self, http: httpx.AsyncClient, count: int, **fields: Any) -> None:
         self.answers = [Answer() for _ in range(count)]
         self.tasks = [
-            asyncio.create_task(ask(http, into=answer, stream=True, **fields))
+            asyncio.create_task(ask(http, into=answer, **{"stream": True, **fields}))
             for answer in self.answers
         ]
 

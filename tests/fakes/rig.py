@@ -20,10 +20,12 @@ from gateway.config.result import Config
 from gateway.config.schema import Prefill, Server
 from gateway.core.route import Route
 from gateway.dispatch.send import Dispatcher
+from gateway.dispatch.traced import TracedTransport
 from gateway.pipeline import Pipeline
 from gateway.routing.candidates import Planner
 from gateway.routing.prompts import Prompts
 from gateway.state.policy import Policy
+from gateway.telemetry.tracing import Tracer
 from tests.fakes import builders
 from tests.fakes.calls import Call
 from tests.fakes.store import MemoryStore
@@ -58,6 +60,7 @@ class Rig:
         *routes: Route,
         sse_keepalive_s: float = 15.0,
         config: Config | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.upstreams = upstreams
         self.store = MemoryStore()
@@ -74,18 +77,22 @@ class Rig:
             server=Server(sse_keepalive_s=sse_keepalive_s),
         )
         self.lifecycle = Lifecycle()
+        tracer = tracer or Tracer()
+        provider = tracer.provider
+        traced = {"http1": TracedTransport(upstreams, provider)} if provider else {}
         self.pipeline = Pipeline(
             self.config,
             Planner(),
             Prompts(Secret("secret"), POLICY, Prefill()),
             self.admission,
-            Dispatcher({"http1": upstreams}),
+            Dispatcher({"http1": upstreams}, traced),
         )
         self.app = ChatCompletions(
             self.pipeline,
             Authenticator(self.config),
             self.lifecycle,
             self.config.settings,
+            tracer,
         )
 
     def call(self, *, headers: dict[str, str] | None = None, **fields: Any) -> Call:

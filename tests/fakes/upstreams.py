@@ -36,6 +36,8 @@ class Upstreams(httpx.AsyncBaseTransport):
             for at, given in answers.items()
         }
         self.asked: list[str] = []
+        self.headers: list[httpx.Headers] = []
+        """Of each request, as it came."""
         self.open = 0
         """Bodies begun and not closed."""
 
@@ -43,6 +45,7 @@ class Upstreams(httpx.AsyncBaseTransport):
         """Play the next answer of the location asked."""
         location = request.url.host.partition(".")[0]
         self.asked.append(location)
+        self.headers.append(request.headers)
         answers = self._answers[location]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         async for _ in _play(answer.before):

@@ -99,6 +99,46 @@ async def test_what_an_operator_has_mistyped_breaks_neither_the_look_nor_the_rou
     gateway.cluster.redis.hdel("gw:{m:alone}:endpoints", *junk)
 
 
+async def test_routes_out_of_service_are_listed_with_the_reason_and_are_nobodys_failure(
+    admin: httpx.AsyncClient, gateway: Gateway
+) -> None:
+    # Given one route zeroed at run time, and the provider of all routes disabled
+    at = gateway.second.location
+    await admin.put(f"/admin/routing/weights/pair/{at}", json={"weight": 0})
+    forced = {"disabled": True, "force": True}
+    await admin.put("/admin/routing/providers/vllm", json=forced)
+    # When an admin looks
+    found = await deep(admin)
+    # Then every route is excluded, that one for both reasons
+    reasons = {one["endpoint_id"]: one["reasons"] for one in found["route_exclusions"]}
+    assert len(reasons) == found["routes_configured"]
+    assert reasons.pop(f"pair:{at}") == ["weight_override", "provider_disabled"]
+    assert set(map(tuple, reasons.values())) == {("provider_disabled",)}
+    one = found["route_exclusions"][0]
+    assert set(one) == {
+        "model_id",
+        "endpoint_id",
+        "provider",
+        "base_url",
+        "configured_weight",
+        "effective_weight",
+        "reasons",
+    }
+    assert (one["configured_weight"], one["effective_weight"]) == (pytest.approx(1.0), 0.0)
+    # And each endpoint says so, though none has been asked
+    excluded = found["providers"][f"pair:{at}"]
+    assert excluded["excluded_from_models"] == ["pair"]
+    assert excluded["exclusion_reasons"] == ["provider_disabled", "weight_override"]
+    assert found["status"] == "healthy"
+    # When all is as it was
+    await admin.delete("/admin/routing/providers/vllm")
+    await admin.delete(f"/admin/routing/weights/pair/{at}")
+    # Then nothing is excluded any more
+    found = await deep(admin)
+    assert found["route_exclusions"] == []
+    assert "exclusion_reasons" not in found["providers"][f"pair:{at}"]
+
+
 async def test_the_routing_page_shows_shares_by_name_and_alias(
     admin: httpx.AsyncClient, gateway: Gateway
 ) -> None:

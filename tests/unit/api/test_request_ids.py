@@ -1,4 +1,4 @@
-"""The id of a request, and the trace it belongs to."""
+"""The id of a request, and its headers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import re
 
 import pytest
 
-from gateway.api.request import FreshIds, headers_of, peer_of, request_id, trace_of
+from gateway.api.request import FreshIds, headers_of, peer_of, request_id
 from gateway.auth.addresses import Proxies
 
 PROXIES = Proxies(["10.0.0.0/8"])
-TRACE, SPAN = "a1" * 16, "b2" * 8
-PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
 def ask(offered: str, peer: str | None = "127.0.0.1") -> str:
@@ -45,36 +43,6 @@ def test_new_ids_are_all_different() -> None:
     assert len({ask("") for _ in range(100)}) == 100
 
 
-def test_a_trace_is_passed_on() -> None:
-    headers = {"traceparent": PARENT, "tracestate": "vendor=1,other=2", "baggage": "secret=1"}
-    assert trace_of(headers) == (
-        TRACE,
-        {"traceparent": PARENT, "tracestate": "vendor=1,other=2"},
-    )
-
-
-@pytest.mark.parametrize(
-    "parent",
-    [
-        "",
-        "junk",
-        f"00-{TRACE.upper()}-{SPAN}-01",
-        f"00-{TRACE}-{SPAN}-01\n",
-        f"00-{TRACE}-{SPAN}-01-more",
-        f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"ff-{TRACE}-{SPAN}-01",
-    ],
-)
-def test_a_malformed_trace_is_not(parent: str) -> None:
-    assert trace_of({"traceparent": parent, "tracestate": "v=1"}) == (None, {})
-
-
-@pytest.mark.parametrize("state", ["", "é=1", "a=1\r\nx: y", "a" * 513])
-def test_a_malformed_trace_state_is_left_out_of_a_good_trace(state: str) -> None:
-    assert trace_of({"traceparent": PARENT, "tracestate": state})[1] == {"traceparent": PARENT}
-
-
 def test_a_repeated_header_is_one_list() -> None:
     scope = {"headers": [(b"x-a", b"1"), (b"x-b", b"\xe9"), (b"x-a", b"2")]}
     assert headers_of(scope) == {"x-a": "1, 2", "x-b": "é"}
@@ -86,11 +54,6 @@ def test_a_proxy_that_adds_a_line_of_its_own_hides_nobody_behind_it() -> None:
     headers = headers_of({"headers": [(b"x-forwarded-for", line) for line in lines]})
     # Then the client is the one that the first proxy names
     assert PROXIES.client("10.0.0.1", headers["x-forwarded-for"]) == "9.9.9.9"
-
-
-def test_a_trace_state_in_several_lines_is_one() -> None:
-    lines = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=1"), (b"tracestate", b"b=2")]
-    assert trace_of(headers_of({"headers": lines}))[1]["tracestate"] == "a=1, b=2"
 
 
 def test_a_unix_socket_has_no_peer() -> None:

@@ -15,6 +15,7 @@ from gateway.core.route import Route
 from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Dispatcher
 from gateway.dispatch.stream import Frame
+from gateway.telemetry.tracing import Trace
 from tests.unit.dispatch.upstream_doubles import (
     HELLO,
     ROLE,
@@ -279,7 +280,7 @@ async def test_the_request_is_built_for_the_route(route: Route) -> None:
         replace(route, base_url="http://upstream.invalid", api_keys=("k1", "k2")),
         STREAM,
         request_id="r1",
-        trace_headers={"traceparent": "00-1"},
+        trace=Trace("1", {"traceparent": "00-1"}),
     ) as stream:
         async for _ in stream:
             pass

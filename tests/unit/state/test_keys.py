@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.state.keys import CLUSTER_KINDS, MODEL_KINDS, Keys, encode_id
+from gateway.state.keys import CALLER_KINDS, CLUSTER_KINDS, MODEL_KINDS, Keys, encode_id
 
 HOSTILE = [
     "a b",
@@ -81,8 +81,24 @@ def test_no_two_models_share_a_key() -> None:
     assert all(one != next_one for one, next_one in pairwise(sorted(every)))
 
 
+@pytest.mark.parametrize("model_id", HOSTILE)
+def test_keys_of_a_models_callers_share_its_slot(model_id: str) -> None:
+    keys = Keys().caller(model_id, "0123456789abcdef")
+
+    assert keys.keys() == {*MODEL_KINDS, *CALLER_KINDS}
+    assert {tag(key) for key in keys.values()} == {f"m:{encode_id(model_id)}"}
+
+
+def test_callers_share_all_keys_of_the_model_and_none_of_their_own() -> None:
+    one, other = Keys().caller("x", "1f"), Keys().caller("x", "2e")
+
+    assert {kind for kind in one if one[kind] == other[kind]} == set(MODEL_KINDS)
+    assert one.items() >= Keys().model("x").items()
+
+
 def test_keys_are_spelt_as_the_data_dictionary_says() -> None:
     assert Keys().model("llama-3.3-70b")["endpoints"] == "gw:{m:llama-3.3-70b}:endpoints"
+    assert Keys().caller("x", "1f")["pin"] == "gw:{m:x}:pin:1f"
     assert Keys().cluster() == {kind: f"gw:{{cluster}}:{kind}" for kind in CLUSTER_KINDS}
 
 

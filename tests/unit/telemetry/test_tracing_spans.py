@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gateway.core.outcome import Outcome
@@ -22,42 +19,18 @@ from gateway.dispatch.failures import broken
 from gateway.errors import StateUnavailable
 from gateway.telemetry.access import AttemptRecord, RequestRecord
 from gateway.telemetry.names import LATEST, LEGACY, GenAI
-from gateway.telemetry.spans import SpanTracer
 from gateway.telemetry.tracing import UNTRACED, Trace, Tracer
 from tests.fakes.builders import route
+from tests.fakes.recorder import PATH, Recorder, events
 
-PATH = "/v1/chat/completions"
 TRACE_ID, PARENT_ID = "c3" * 16, "d4" * 8
 SAMPLED = f"00-{TRACE_ID}-{PARENT_ID}-01"
 UNSAMPLED = f"00-{TRACE_ID}-{PARENT_ID}-00"
 
 
-class Recorder:
-    """A tracer whose spans can be read when they have ended."""
-
-    def __init__(self, sampler: Sampler, gen_ai: GenAI = LEGACY) -> None:
-        self._exporter = InMemorySpanExporter()
-        provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
-        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.tracer = SpanTracer(provider.get_tracer("tests"), gen_ai)
-
-    def begin(self, headers: Mapping[str, str] | None = None) -> Trace:
-        return self.tracer.begin(headers or {}, PATH)
-
-    def spans(self) -> list[ReadableSpan]:
-        return list(self._exporter.get_finished_spans())
-
-    def only(self) -> ReadableSpan:
-        [span] = self.spans()
-        return span
-
-    def attributes(self) -> dict[str, Any]:
-        return dict(self.only().attributes or {})
-
-
 @pytest.fixture
 def recorder() -> Recorder:
-    return Recorder(ParentBased(ALWAYS_ON))
+    return Recorder()
 
 
 @pytest.fixture
@@ -69,7 +42,7 @@ def record() -> RequestRecord:
 
 
 def test_a_client_s_trace_is_continued(recorder: Recorder, record: RequestRecord) -> None:
-    traced = recorder.begin({"traceparent": SAMPLED, "tracestate": "vendor=1", "baggage": "b=1"})
+    traced = recorder.trace({"traceparent": SAMPLED, "tracestate": "vendor=1", "baggage": "b=1"})
     traced.end(record)
 
     span = recorder.only()
@@ -85,7 +58,7 @@ def test_a_client_s_trace_is_continued(recorder: Recorder, record: RequestRecord
 def test_without_a_client_s_trace_one_is_begun(
     parent: str | None, recorder: Recorder, record: RequestRecord
 ) -> None:
-    traced = recorder.begin({"traceparent": parent} if parent else {})
+    traced = recorder.trace({"traceparent": parent} if parent else {})
     traced.end(record)
 
     span = recorder.only()
@@ -99,13 +72,13 @@ def test_a_trace_that_the_client_does_not_sample_goes_on_as_it_came(
 ) -> None:
     headers = {"traceparent": UNSAMPLED, **state}
 
-    traced = recorder.begin({**headers, "baggage": "b=1"})
+    traced = recorder.trace({**headers, "baggage": "b=1"})
 
     assert (traced.is_recorded, traced.id, traced.headers) == (False, TRACE_ID, headers)
 
 
 def test_a_request_that_is_not_sampled_still_carries_a_trace_of_ours() -> None:
-    traced = Recorder(ALWAYS_OFF).begin()
+    traced = Recorder(ALWAYS_OFF).trace()
 
     assert traced.id is not None
     version, trace_id, span_id, flags = traced.headers["traceparent"].split("-")
@@ -113,6 +86,18 @@ def test_a_request_that_is_not_sampled_still_carries_a_trace_of_ours() -> None:
     assert int(span_id, 16) != 0
     assert not traced.is_recorded
     assert set(traced.headers) == {"traceparent"}
+
+
+def test_a_share_is_sampled_by_the_id_that_the_trace_gets() -> None:
+    # So that others who sample the same share take the same traces.
+    recorder, half = Recorder(ParentBasedTraceIdRatio(0.5)), 1 << 63
+    traces = [recorder.trace() for _ in range(64)]
+
+    assert {traced.is_recorded for traced in traces} == {True, False}
+    for traced in traces:
+        assert traced.id is not None
+        assert traced.is_recorded is (int(traced.id[16:], 16) < half)
+    assert len({traced.id for traced in traces}) == 64
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "junk"}])
@@ -134,7 +119,7 @@ def test_where_no_traces_are_exported_a_client_s_goes_on_as_it_came() -> None:
 def test_a_request_says_what_its_line_in_the_log_says(
     recorder: Recorder, record: RequestRecord
 ) -> None:
-    recorder.begin().end(
+    recorder.trace().end(
         replace(
             record,
             caller="alice",
@@ -144,6 +129,7 @@ def test_a_request_says_what_its_line_in_the_log_says(
             status=200,
             ttft_ms=12.5,
             overhead_ms=1.5,
+            config_digest="d1",
         )
     )
 
@@ -160,6 +146,7 @@ def test_a_request_says_what_its_line_in_the_log_says(
         "concord.attempts": 1,
         "concord.ttft_ms": 12.5,
         "concord.overhead_ms": 1.5,
+        "concord.config_digest": "d1",
     }
     assert recorder.only().status.status_code is StatusCode.UNSET
 
@@ -176,14 +163,14 @@ def test_a_request_says_what_its_line_in_the_log_says(
 def test_a_request_failed_when_it_is_our_side_that_failed(
     status: int, error_type: str | None, is_error: bool, recorder: Recorder, record: RequestRecord
 ) -> None:
-    recorder.begin().end(replace(record, status=status, error_type=error_type))
+    recorder.trace().end(replace(record, status=status, error_type=error_type))
 
     assert (recorder.only().status.status_code is StatusCode.ERROR) is is_error
     assert recorder.attributes().get("error.type") == error_type
 
 
 def test_a_client_that_left_is_no_error(recorder: Recorder, record: RequestRecord) -> None:
-    recorder.begin().end(replace(record, status=499, client_cancelled=True))
+    recorder.trace().end(replace(record, status=499, client_cancelled=True))
 
     assert recorder.attributes()["concord.client_cancelled"] is True
     assert recorder.only().status.status_code is StatusCode.UNSET
@@ -194,9 +181,9 @@ def test_a_client_that_left_is_no_error(recorder: Recorder, record: RequestRecor
 
 def test_a_decision_says_what_was_considered_dropped_and_drawn(recorder: Recorder) -> None:
     candidates = [("a", 1.0), ("b", 0.5), ("c", 2.0)]
-    with recorder.begin().admitting("m", 1, "draw", candidates) as step:
-        step.dropped({"a": "circuit_open", "b": Reason.PROBE_IN_FLIGHT})
-        step.admitted(route("c"), [0.25, 0.5, 0.75], is_probe=True)
+    with recorder.trace().admitting("m", 1, "draw", candidates) as step:
+        step.dropped({"a": "circuit_open"}, {"b": Reason.PROBE_IN_FLIGHT})
+        step.admitted(route("c"), [0.25, 0.5, 0.75], is_probe=True, pin="made")
 
     span = recorder.only()
     assert span.name == "admit"
@@ -208,8 +195,9 @@ def test_a_decision_says_what_was_considered_dropped_and_drawn(recorder: Recorde
         "concord.endpoint": "m:c",
         "concord.draw.numbers": (0.25, 0.5, 0.75),
         "concord.probe": True,
+        "concord.pin": "made",
     }
-    assert [(event.name, dict(event.attributes or {})) for event in span.events] == [
+    assert events(span) == [
         ("candidate_dropped", {"concord.endpoint": "m:a", "concord.reason": "circuit_open"}),
         ("candidate_dropped", {"concord.endpoint": "m:b", "concord.reason": "probe_in_flight"}),
     ]
@@ -219,15 +207,22 @@ def test_a_decision_says_what_was_considered_dropped_and_drawn(recorder: Recorde
 def test_a_decision_tells_of_sixteen_dropped_and_counts_them_all(
     count: int, told: int, recorder: Recorder
 ) -> None:
-    with recorder.begin().admitting("m", 1, "draw", [("a", 1.0)]) as step:
+    with recorder.trace().admitting("m", 1, "draw", [("a", 1.0)]) as step:
         step.dropped({f"l{n}": "circuit_open" for n in range(count)})
 
     assert recorder.attributes()["concord.dropped.count"] == count
     assert len(recorder.only().events) == told
 
 
+def test_a_decision_on_outdated_weights_says_so(recorder: Recorder) -> None:
+    with recorder.trace().admitting("m", 1, "draw", [("a", 1.0)]) as step:
+        step.stale()
+
+    assert recorder.attributes()["concord.stale"] is True
+
+
 def test_a_decision_that_could_not_be_made_says_why(recorder: Recorder) -> None:
-    with pytest.raises(StateUnavailable), recorder.begin().admitting("m", 1, "draw", [("a", 1.0)]):
+    with pytest.raises(StateUnavailable), recorder.trace().admitting("m", 1, "draw", [("a", 1.0)]):
         raise StateUnavailable
 
     assert recorder.attributes()["error.type"] == "state_unavailable"
@@ -242,7 +237,7 @@ def test_an_attempt_says_where_it_went_and_what_came(
 ) -> None:
     record.attempts.append(AttemptRecord(endpoint="m:b"))
     to = route("b", kind="openrouter[slug]", provider="team-1")
-    with recorder.begin().attempting(to, record):
+    with recorder.trace().attempting(to, record):
         record.usage = Usage(prompt_tokens=7, completion_tokens=3, cached_tokens=2)
 
     span = recorder.only()
@@ -263,7 +258,7 @@ def test_an_attempt_says_where_it_went_and_what_came(
 
 def test_an_attempt_bears_the_newer_names_when_they_are_asked_for(record: RequestRecord) -> None:
     recorder = Recorder(ALWAYS_ON, LATEST)
-    with recorder.begin().attempting(route(), replace(record, stream=True)):
+    with recorder.trace().attempting(route(), replace(record, stream=True)):
         pass
 
     attributes = recorder.attributes()
@@ -278,7 +273,7 @@ def test_the_first_output_is_timed_from_the_start_of_its_attempt(
 ) -> None:
     recorder = Recorder(ALWAYS_ON, gen_ai)
     record.started_s -= 10  # earlier attempts took ten seconds
-    with recorder.begin().attempting(route(), record):
+    with recorder.trace().attempting(route(), record):
         record.ttft_ms = record.elapsed_ms()
 
     span, attributes = recorder.only(), recorder.attributes()
@@ -295,7 +290,7 @@ def test_the_tokens_of_an_earlier_attempt_are_not_told_again(
     recorder: Recorder, record: RequestRecord
 ) -> None:
     record.usage = Usage(prompt_tokens=7)
-    with recorder.begin().attempting(route(), record):
+    with recorder.trace().attempting(route(), record):
         pass
 
     assert not [name for name in recorder.attributes() if name.startswith("gen_ai.usage")]
@@ -307,7 +302,7 @@ def test_a_failed_attempt_says_how_it_failed_and_nothing_more(
     failure = broken(route(), "answer_too_large")
     with (
         pytest.raises(type(failure)),
-        recorder.begin().attempting(route(), record),
+        recorder.trace().attempting(route(), record),
     ):
         raise failure
 
@@ -321,7 +316,7 @@ async def test_an_attempt_that_was_cut_off_is_no_error(
     recorder: Recorder, record: RequestRecord
 ) -> None:
     async def attempt() -> None:
-        with recorder.begin().attempting(route(), record):
+        with recorder.trace().attempting(route(), record):
             await asyncio.Event().wait()
 
     task = asyncio.create_task(attempt())
@@ -335,7 +330,7 @@ async def test_an_attempt_that_was_cut_off_is_no_error(
 
 
 def test_an_attempt_is_current_while_it_lasts(recorder: Recorder, record: RequestRecord) -> None:
-    with recorder.begin().attempting(route(), record):
+    with recorder.trace().attempting(route(), record):
         inside = trace.get_current_span().get_span_context()
 
     assert inside.span_id == recorder.only().context.span_id
@@ -347,7 +342,7 @@ def test_an_attempt_is_current_while_it_lasts(recorder: Recorder, record: Reques
 
 @pytest.mark.parametrize(("turned", "told"), [("opened", "opened"), ("", None)])
 def test_a_settlement_says_what_it_did(turned: str, told: str | None, recorder: Recorder) -> None:
-    with recorder.begin().settling(route(), Outcome.FAILURE) as step:
+    with recorder.trace().settling(route(), Outcome.FAILURE) as step:
         step.turned(turned)
 
     attributes = recorder.attributes()
@@ -370,7 +365,7 @@ PARTS: list[Part] = [
 def test_each_part_belongs_to_its_request_even_after_its_end(
     part: Part, is_late: bool, recorder: Recorder, record: RequestRecord
 ) -> None:
-    traced = recorder.begin({"traceparent": SAMPLED})
+    traced = recorder.trace({"traceparent": SAMPLED})
     if is_late:
         traced.end(record)
     with part(traced, record):
@@ -391,10 +386,11 @@ def test_the_parts_of_a_request_that_is_not_recorded_are_not_either(
     part: Part, record: RequestRecord
 ) -> None:
     recorder = Recorder(ALWAYS_OFF)
-    traced = recorder.begin()
+    traced = recorder.trace()
     with part(traced, record) as step:
         step.dropped({"a": "circuit_open"})
-        step.admitted(route(), [0.5], is_probe=False)
+        step.admitted(route(), [0.5], is_probe=False, pin="")
+        step.stale()
         step.turned("opened")
     traced.end(record)
 

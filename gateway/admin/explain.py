@@ -1,0 +1,246 @@
+"""Why a request goes where it goes: what `admit` would answer it now. Nothing is written.
+
+The question is put as the pipeline puts it, to the same script library; so what is told is what
+happens, as long as nothing changes in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from gateway.admin.rows import plain
+from gateway.admin.targets import any_model
+from gateway.admission.admit import USUAL_DRAWS, Refused, decision_for, most_draws
+from gateway.admission.draws import draws
+from gateway.admission.secret import Secret
+from gateway.api.request import FreshIds, request_id
+from gateway.auth.addresses import Proxies
+from gateway.config.result import Config
+from gateway.core.caller import Caller
+from gateway.core.overrides import Overrides
+from gateway.core.plan import Candidates, Plan
+from gateway.core.prompt import Prompt
+from gateway.core.reasons import Reason
+from gateway.core.request import ChatRequest
+from gateway.core.route import Model
+from gateway.errors import InvalidRequest, StateUnavailable
+from gateway.routing.affinity import affinity_key
+from gateway.routing.candidates import Planner
+from gateway.routing.strategies import fixed
+from gateway.routing.weights import weigh
+from gateway.state.policy import Policy
+from gateway.state.replies import ExplainReply, read_reasons
+from gateway.state.store import Store, rows_of
+
+MOST_REREADS = 3
+"""How often an operator may change the overrides while one question is asked."""
+_NO_PROXIES = Proxies(())
+
+
+class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request that might come."""
+
+    model: str
+    """An id or an alias."""
+    caller: str | None = None
+    """A caller's public id: of its key, or `ip:<bucket>`. Without one, nobody who has a pin."""
+    session: str | None = None
+    request_id: str | None = None
+    """Chooses the numbers of the draw; a fresh one unless given."""
+    attempt: Annotated[int, Meta(ge=1, le=100)] = 1
+    """Those before it count as failed, each where it would have gone."""
+    prompt_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    modalities: frozenset[Literal["text", "image", "audio", "video", "file"]] = frozenset()
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A route of the model, and how it fares."""
+
+    endpoint: str
+    weight: float
+    """In force."""
+    factors: Mapping[str, float]
+    """What a strategy multiplies it by; `fixed` has none."""
+    score: float | None
+    """What a strategy that compares gives it; `fixed` compares nothing."""
+    share: float
+    """Of the weights of all that may be drawn."""
+    reason: str | None
+    """Why it may not be drawn now."""
+    holds: Mapping[str, int | float | str]
+    """Its row in Redis."""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """A decision, and all that led to it."""
+
+    model: str
+    epoch: int
+    request_id: str
+    attempt: int
+    replica: str
+    """Whose request it would be: one replica alone may keep off an endpoint."""
+    drawn: str | None
+    """The endpoint."""
+    refused: str | None
+    """What a client would be told instead."""
+    order: str
+    """How candidates are taken: `draw`, or `declared` after a failure."""
+    draws: Sequence[float]
+    """The numbers that the draw has used."""
+    pin: str
+    """What becomes of the caller's pin: `kept`, `made`, or nothing."""
+    probe: bool
+    """Whether it would be the one trial of a half-open circuit."""
+    prompt_tokens: int
+    prefill_tokens: int
+    """What the endpoint would be charged with until the first output."""
+    retry_after_ms: int
+    """When a refusal may end; 0 where waiting cannot help."""
+    candidates: Sequence[Candidate]
+
+
+class _Stale(Exception):
+    """An operator has changed the overrides since they were read."""
+
+
+class Explainer:
+    """Answers questions under one configuration."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        policy: Policy,
+        secret: Secret,
+        *,
+        replica_id: str,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._policy = policy
+        self._secret = secret
+        self._replica_id = replica_id
+        self._planner = Planner()
+        self._fresh_id = FreshIds()
+
+    async def explain(self, question: Question) -> Explanation:
+        """Tell what would be decided.
+
+        Raises `NoSuchTarget`, `InvalidRequest` and `StateUnavailable`.
+        """
+        model = any_model(self._config, question.model)
+        if model.model_type != "chat":
+            raise InvalidRequest(f"Model '{question.model}' is not a chat model.", param="model")
+        asked = self._request_id(question)
+        prompt = Prompt(caller=self._caller(question), tokens=question.prompt_tokens)
+        for _ in range(MOST_REREADS):
+            overrides = await self._store.overrides(model.id)
+            plan = self._plan(model, question, overrides)
+            try:
+                return await self._replay(plan, overrides, prompt, asked, question.attempt)
+            except _Stale:
+                continue
+        raise StateUnavailable
+
+    async def _replay(
+        self, plan: Plan, overrides: Overrides, prompt: Prompt, asked: str, attempt: int
+    ) -> Explanation:
+        """Go through the attempts up to the one asked for."""
+        by_location = plan.candidates.by_location
+        for number in range(1, attempt):
+            reply, _ = await self._ask(plan, prompt, asked, number)
+            if reply.location not in by_location:
+                break
+            plan.strike(by_location[reply.location], Reason.ALREADY_ATTEMPTED)
+        reply, numbers = await self._ask(plan, prompt, asked, attempt)
+        drawn = by_location.get(reply.location)
+        reasons = {**read_reasons(reply.reasons), **plan.reasons()}
+        refusal = plan.refusal or Refused(reasons, reply.retry_after_ms).error(plan.model.id)
+        return Explanation(
+            model=plan.model.id,
+            epoch=overrides.epoch,
+            request_id=asked,
+            attempt=attempt,
+            replica=self._replica_id,
+            drawn=drawn.endpoint if drawn else None,
+            refused=None if drawn else str(refusal),
+            order=fixed.order(plan, attempt),
+            draws=numbers[: reply.drawn],
+            pin=reply.pin,
+            probe=bool(reply.probe),
+            prompt_tokens=prompt.tokens,
+            prefill_tokens=reply.tokens,
+            retry_after_ms=reply.retry_after_ms,
+            candidates=_candidates(plan, overrides, reasons, rows_of(reply.fields)),
+        )
+
+    async def _ask(
+        self, plan: Plan, prompt: Prompt, asked: str, attempt: int
+    ) -> tuple[ExplainReply, Sequence[float]]:
+        """Ask as `Admission.admit` does; also returns the numbers given."""
+        order = fixed.order(plan, attempt)
+        for count in (USUAL_DRAWS, most_draws(plan)):
+            numbers = draws(asked, attempt, count) if order == "draw" else []
+            decision = decision_for(plan, prompt, self._policy, order, numbers)
+            reply = await self._store.explain(plan.model.id, decision, replica=self._replica_id)
+            if reply.status == "stale":
+                raise _Stale
+            if reply.status != "short":
+                break
+        return reply, numbers
+
+    def _plan(self, model: Model, question: Question, overrides: Overrides) -> Plan:
+        chat = ChatRequest(
+            model=question.model, fields={}, modalities=question.modalities - {"text"}
+        )
+        try:
+            return self._planner.plan(model, chat, overrides)
+        except InvalidRequest as refusal:  # no route takes such input
+            dropped = {route.location: Reason.MODALITY for route in model.routes}
+            candidates = Candidates.of(overrides.epoch, [], dropped)
+            return Plan(model=model, candidates=candidates, refusal=refusal)
+
+    def _caller(self, question: Question) -> str:
+        """The digest under which the cluster knows the caller, empty for nobody."""
+        if question.caller is None:
+            return ""
+        if self._secret.key is None:
+            raise StateUnavailable
+        caller = Caller(id=question.caller)
+        return affinity_key(caller, question.session, self._secret.key) or ""
+
+    def _request_id(self, question: Question) -> str:
+        given = question.request_id
+        if given is None:
+            return self._fresh_id()
+        if request_id({"x-request-id": given}, None, _NO_PROXIES, str) != given:
+            raise InvalidRequest(
+                "No request has such an id: 1 to 128 of A-Z a-z 0-9 . _ -", param="request_id"
+            )
+        return given
+
+
+def _candidates(
+    plan: Plan,
+    overrides: Overrides,
+    reasons: Mapping[str, str],
+    rows: Mapping[str, Mapping[str, str]],
+) -> list[Candidate]:
+    weights = {one.route.location: one.weight for one in weigh(plan.model, overrides)}
+    total = sum(weight for location, weight in weights.items() if location not in reasons)
+    return [
+        Candidate(
+            endpoint=route.endpoint,
+            weight=weights[route.location],
+            factors={},
+            score=None,
+            share=0.0 if route.location in reasons else weights[route.location] / total,
+            reason=reasons.get(route.location),
+            holds={name: plain(text) for name, text in rows.get(route.location, {}).items()},
+        )
+        for route in plan.model.routes
+    ]

@@ -1,0 +1,214 @@
+"""`/admin`: the operator surface over HTTP, for admins alone.
+
+    GET    /admin/status                                 the whole cluster
+    GET    /admin/routing/explain?model=                 why a request goes where it goes
+    GET    /admin/routing/weights[/{model}]              weights: of the files, and in force
+    PUT    /admin/routing/weights/{model}/{endpoint}     {"weight": x}; DELETE lets the files' hold
+    GET    /admin/routing/providers[/{label}]            labels in and out of service
+    PUT    /admin/routing/providers/{label}              {"disabled": bool, "force": false}; DELETE
+    DELETE /admin/routing/circuits/{model}/{endpoint}    an endpoint counts as healthy again
+    GET    /admin/routing/pins/{model}/{caller}?session= where a caller stays; DELETE lets it go
+    POST   /admin/reload                                 this replica reads its files anew
+
+Ids of models may hold slashes: the longest one that fits is meant. An endpoint is a location or a
+full id. Every change is logged with the admin who made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.admin import door, targets
+from gateway.admin.circuits import CircuitReset, reset_circuit
+from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.pins import Pin, Pins, SessionQuery
+from gateway.admin.providers import AllProviders, Provider, ProviderChange, Providers
+from gateway.admin.reload import Reload
+from gateway.admin.status import Server, Status, StatusReader
+from gateway.admin.weights import (
+    AllWeights,
+    ModelWeights,
+    RouteWeight,
+    RouteWeights,
+    WeightChange,
+)
+from gateway.admission.secret import Secret
+from gateway.auth.keys import Authenticator
+from gateway.config.result import Config
+from gateway.core.caller import Caller
+from gateway.errors import InvalidRequest
+from gateway.state.policy import Policy
+from gateway.state.store import Store
+from gateway.telemetry.logs import event
+
+WEIGHTS = "/admin/routing/weights"
+PROVIDERS = "/admin/routing/providers"
+
+Handler = Callable[[Request, Caller], Awaitable[Any]]
+
+
+class Admin:
+    """Serves the surface under one configuration."""
+
+    def __init__(
+        self,
+        config: Config,
+        authenticator: Authenticator,
+        store: Store,
+        *,
+        server: Server,
+        policy: Policy,
+        secret: Secret,
+        replica_id: str,
+        reload: Reload,
+    ) -> None:
+        self._config = config
+        self._authenticator = authenticator
+        self._store = store
+        self._explainer = Explainer(config, store, policy, secret, replica_id=replica_id)
+        self._status = StatusReader(config, store, server)
+        self._weights = RouteWeights(config, store)
+        self._providers = Providers(config, store)
+        self._pins = Pins(store, secret)
+        self._reload = reload
+
+    def routes(self) -> list[Route]:
+        """Where all this is served."""
+        one_weight, one_label = f"{WEIGHTS}/{{path:path}}", f"{PROVIDERS}/{{label:path}}"
+        pins = "/admin/routing/pins/{path:path}"
+        return [
+            self._route("GET", "/admin/status", self.status),
+            self._route("GET", "/admin/routing/explain", self.explain),
+            self._route("GET", WEIGHTS, self.weights),
+            self._route("GET", one_weight, self.weights_of),
+            self._route("PUT", one_weight, self.set_weight),
+            self._route("DELETE", one_weight, self.drop_weight),
+            self._route("GET", PROVIDERS, self.providers),
+            self._route("GET", one_label, self.provider),
+            self._route("PUT", one_label, self.change_provider),
+            self._route("DELETE", one_label, self.enable_provider),
+            self._route("DELETE", "/admin/routing/circuits/{path:path}", self.reset_circuit),
+            self._route("GET", pins, self.pin),
+            self._route("DELETE", pins, self.drop_pin),
+            self._route("POST", "/admin/reload", self.reload),
+        ]
+
+    async def status(self, request: Request, caller: Caller) -> Status:
+        """Everything at once."""
+        return await self._status.read()
+
+    async def explain(self, request: Request, caller: Caller) -> Explanation:
+        """Why a request goes where it goes."""
+        values: dict[str, object] = {
+            name: text for name, text in request.query_params.items() if text
+        }
+        if "modalities" in values:
+            values["modalities"] = str(values["modalities"]).split(",")
+        return await self._explainer.explain(door.read_query(values, Question))
+
+    async def weights(self, request: Request, caller: Caller) -> AllWeights:
+        """Every route's weights."""
+        return await self._weights.all()
+
+    async def weights_of(self, request: Request, caller: Caller) -> ModelWeights:
+        """The weights of one model's routes."""
+        model = targets.model_of(self._config, request.path_params["path"])
+        return await self._weights.of(model)
+
+    async def set_weight(self, request: Request, caller: Caller) -> RouteWeight:
+        """Override a route's weight."""
+        model, endpoint = targets.split(self._config, request.path_params["path"])
+        change = await door.read_json(request, WeightChange)
+        found = await self._weights.set(model, endpoint, change.weight)
+        self._note("weight_override_set", caller, endpoint=found.endpoint_id, weight=change.weight)
+        return found
+
+    async def drop_weight(self, request: Request, caller: Caller) -> RouteWeight:
+        """Let a route's configured weight hold again."""
+        model, endpoint = targets.split(self._config, request.path_params["path"])
+        found = await self._weights.drop(model, endpoint)
+        self._note("weight_override_dropped", caller, endpoint=found.endpoint_id)
+        return found
+
+    async def providers(self, request: Request, caller: Caller) -> AllProviders:
+        """Every label's standing."""
+        return await self._providers.all()
+
+    async def provider(self, request: Request, caller: Caller) -> Provider:
+        """One label's standing."""
+        return await self._providers.of(request.path_params["label"])
+
+    async def change_provider(self, request: Request, caller: Caller) -> Provider:
+        """Disable or enable a label."""
+        label = request.path_params["label"]
+        change = await door.read_json(request, ProviderChange)
+        # Noted first: what is done model by model may end half-way.
+        self._note("provider_change", caller, provider=label, disabled=change.disabled)
+        return await self._providers.change(label, change)
+
+    async def enable_provider(self, request: Request, caller: Caller) -> Provider:
+        """Enable a label."""
+        label = request.path_params["label"]
+        self._note("provider_change", caller, provider=label, disabled=False)
+        return await self._providers.enable(label)
+
+    async def reset_circuit(self, request: Request, caller: Caller) -> CircuitReset:
+        """Forget an endpoint's failures."""
+        model, endpoint = targets.split(self._config, request.path_params["path"])
+        found = await reset_circuit(self._store, model, endpoint)
+        self._note("circuit_reset", caller, endpoint=found.endpoint, was=found.was)
+        return found
+
+    async def pin(self, request: Request, caller: Caller) -> Pin:
+        """Where a caller stays."""
+        model, whose = targets.split(self._config, request.path_params["path"])
+        query = door.read_query(dict(request.query_params), SessionQuery)
+        return await self._pins.of(model, whose, query.session or None)
+
+    async def drop_pin(self, request: Request, caller: Caller) -> Pin:
+        """Let a caller go."""
+        model, whose = targets.split(self._config, request.path_params["path"])
+        query = door.read_query(dict(request.query_params), SessionQuery)
+        found = await self._pins.drop(model, whose, query.session or None)
+        self._note("pin_dropped", caller, model=model.id, of=whose)
+        return found
+
+    async def reload(self, request: Request, caller: Caller) -> Response | dict[str, object]:
+        """Read the configuration anew; the old one stays when the new one is wrong."""
+        self._note("reload_asked", caller)
+        reloaded = await self._reload()
+        if not reloaded.is_refused:
+            return {
+                "config_digest": reloaded.config_digest,
+                "changed": reloaded.changed,
+                "needs_restart": reloaded.needs_restart,
+            }
+        error = {
+            "message": "The configuration cannot be served; the one before it stays in force.",
+            "type": InvalidRequest.type,
+            "param": None,
+            "code": "invalid_config",
+        }
+        return _json({"error": error, "problems": reloaded.problems}, status=422)
+
+    def _route(self, method: str, path: str, handler: Handler) -> Route:
+        async def endpoint(request: Request) -> Response:
+            caller = door.admin(request, self._authenticator)
+            found = await handler(request, caller)
+            return found if isinstance(found, Response) else _json(found)
+
+        return Route(path, endpoint, methods=[method])
+
+    @staticmethod
+    def _note(name: str, caller: Caller, **fields: Any) -> None:
+        event(name, admin=caller.id, **fields)
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status_code=status, media_type="application/json")

@@ -1,0 +1,61 @@
+"""`concord explain MODEL`: where a request would go now, and why not elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gateway.commands.asking import add_options, answer
+from gateway.commands.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.explain import Candidate, Explanation
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the command."""
+    parser = subparsers.add_parser(
+        "explain",
+        help="show where a request would go, and why",
+        description="Show what would be decided for a request now. Nothing is changed.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="an id or an alias")
+    parser.add_argument("--caller", metavar="K", help="a key's id, or ip:ADDRESS")
+    parser.add_argument("--session", metavar="S", help="which of the caller's conversations")
+    parser.add_argument("--request-id", metavar="ID", help="replay this request's draw")
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the explanation. Exit codes as of `answer`; a refusal is one, too."""
+    given = {
+        "model": args.model,
+        "caller": args.caller,
+        "session": args.session,
+        "request_id": args.request_id,
+    }
+    asked = {name: text for name, text in given.items() if text}
+    return answer(args, lambda cluster: cluster.explain(asked), _text)
+
+
+def _text(found: Explanation) -> str:
+    lines = [
+        f"model {found.model}, epoch {found.epoch}, request {found.request_id}",
+        f"goes to {found.drawn}" if found.drawn else f"is refused: {found.refused}",
+    ]
+    if found.draws:
+        lines.append(f"drawn by {', '.join(f'{number:.6f}' for number in found.draws)}")
+    if found.retry_after_ms:
+        lines.append(f"may be taken in {found.retry_after_ms / 1000:.1f} s")
+    if found.pin:
+        lines.append(f"the caller's pin is {found.pin}")
+    if found.probe:
+        lines.append("as the trial of a half-open circuit")
+    heads = ("ENDPOINT", "WEIGHT", "SHARE", "REASON", "HOLDS")
+    return "\n".join([*lines, "", table(heads, [_row(one) for one in found.candidates])])
+
+
+def _row(one: Candidate) -> tuple[str, ...]:
+    holds = " ".join(f"{name}={value}" for name, value in sorted(one.holds.items()))
+    return one.endpoint, f"{one.weight:g}", f"{one.share:.1%}", one.reason or "", holds

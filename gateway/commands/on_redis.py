@@ -1,0 +1,95 @@
+"""A cluster known by its configuration and its Redis: the admin surface, without a replica."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from msgspec import Struct
+
+from gateway.admin.circuits import CircuitReset, reset_circuit
+from gateway.admin.door import read_query
+from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.status import Status, StatusReader
+from gateway.admin.targets import model_of
+from gateway.admission.secret import Secret
+from gateway.commands.reach import CannotTell
+from gateway.config.result import Config
+from gateway.errors import GatewayError, StateUnavailable
+from gateway.state.keys import Keys
+from gateway.state.policy import Policy
+from gateway.state.redis import RedisRunner, connect
+from gateway.state.scripts import folder, load_all
+from gateway.state.store import Store
+from gateway.telemetry.logs import LOGGER
+
+TIMEOUT_S = 5.0
+
+T = TypeVar("T")
+
+
+class _Open(Struct, frozen=True):
+    """The store while a command runs."""
+
+    store: Store
+    server: RedisRunner
+
+
+class OnRedis:
+    """The cluster behind a Redis (`reach.Cluster`)."""
+
+    def __init__(self, config: Config, redis_url: str) -> None:
+        self._config = config
+        self._redis_url = redis_url
+
+    def explain(self, asked: Mapping[str, str]) -> Explanation:
+        """Where a request would go that met a replica well connected to every endpoint."""
+        secret = self._config.secret
+        if "caller" in asked and secret is None:
+            raise CannotTell("--caller needs CONCORD_SECRET, the same as the replicas'")
+
+        async def work(open: _Open) -> Explanation:
+            policy = Policy.of(self._config.settings)
+            explainer = Explainer(
+                self._config,
+                open.store,
+                policy,
+                Secret(secret),
+                replica_id="",
+            )
+            return await explainer.explain(read_query(asked, Question))
+
+        return self._run(work)
+
+    def status(self) -> Status:
+        """Everything at once."""
+        return self._run(lambda open: StatusReader(self._config, open.store, open.server).read())
+
+    def reset_circuit(self, model: str, endpoint: str) -> CircuitReset:
+        """Forget an endpoint's failures."""
+
+        async def work(open: _Open) -> CircuitReset:
+            return await reset_circuit(open.store, model_of(self._config, model), endpoint)
+
+        return self._run(work)
+
+    def _run(self, work: Callable[[_Open], Awaitable[T]]) -> T:
+        return asyncio.run(self._connected(work))
+
+    async def _connected(self, work: Callable[[_Open], Awaitable[T]]) -> T:
+        LOGGER.addHandler(logging.NullHandler())  # what fails is said in a sentence, below
+        try:
+            runner = connect(self._redis_url, load_all(folder()), socket_timeout_s=TIMEOUT_S)
+        except ValueError as error:
+            raise CannotTell(str(error)) from error
+        keys = Keys(self._config.settings.state.namespace)
+        try:
+            return await work(_Open(Store(runner, keys), runner))
+        except StateUnavailable as away:
+            raise CannotTell(f"Redis cannot be asked: {away.__cause__ or away.message}") from away
+        except GatewayError as error:
+            raise CannotTell(error.message) from error
+        finally:
+            await runner.close()

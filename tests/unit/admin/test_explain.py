@@ -1,0 +1,282 @@
+"""What is explained is what would happen, told in full, and nothing comes of asking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.targets import NoSuchTarget
+from gateway.admission.admit import Admission
+from gateway.admission.claims import Claim, Claims, new_replica_id
+from gateway.admission.overrides import KnownOverrides
+from gateway.admission.secret import Secret
+from gateway.admission.settlement import Settlement
+from gateway.config.result import Config
+from gateway.core.caller import Caller
+from gateway.core.overrides import Overrides
+from gateway.core.prompt import NO_PROMPT, Prompt
+from gateway.core.route import Model
+from gateway.errors import InvalidRequest, StateUnavailable
+from gateway.routing.affinity import affinity_key
+from gateway.routing.candidates import Planner
+from gateway.state.policy import Policy
+from tests.fakes.builders import chat, config, model, route
+from tests.unit.admin.conftest import Embedded
+
+POLICY = Policy()
+SECRET = Secret("of the tests")
+IMAGES = frozenset({"text", "image"})
+
+
+def explainer(
+    store: Embedded,
+    *,
+    of: Config | None = None,
+    secret: Secret = SECRET,
+    policy: Policy = POLICY,
+) -> Explainer:
+    return Explainer(of or config(), store, policy, secret, replica_id="r1")
+
+
+async def explain(store: Embedded, of: Config, **question: Any) -> Explanation:
+    return await explainer(store, of=of).explain(Question(model="m", **question))
+
+
+async def admit(store: Embedded, of: Model, request_id: str, prompt: Prompt = NO_PROMPT) -> str:
+    """Where a request goes; its claim stays."""
+    claims = Claims(new_replica_id())
+    admission = Admission(
+        store,
+        claims,
+        Settlement(store, claims, lease_ms=60_000),
+        KnownOverrides(store),
+        POLICY,
+        lease_ms=60_000,
+        abort_grace_ms=0,
+    )
+    plan = Planner().plan(of, chat(), await store.overrides(of.id))
+    claim = await admission.admit(plan, prompt, order="draw", request_id=request_id, attempt=1)
+    assert isinstance(claim, Claim)
+    return claim.route.endpoint
+
+
+def by_location(found: Explanation) -> dict[str, Any]:
+    return {one.endpoint.removeprefix("m:"): one for one in found.candidates}
+
+
+async def test_every_route_is_a_candidate_with_its_reason_and_its_share_of_the_admissible(
+    store: Embedded,
+) -> None:
+    # Given one route for each way of being out, and two that are in
+    routes = [
+        route("zero", weight=0.0),
+        route("off", input_modalities=IMAGES),
+        route("blind"),
+        route("broken", input_modalities=IMAGES),
+        route("small", weight=1.0, input_modalities=IMAGES),
+        route("large", weight=3.0, input_modalities=IMAGES),
+    ]
+    of = config(model(*routes))
+    await store.override_provider("m", label="off", disabled=True, routes=(), force=True)
+    time_s = int((await store.redis("TIME"))[0])
+    await store.edit("m", broken__circuit="open", broken__opened_at_ms=f"{time_s * 1000}")
+    # When a request with an image is explained
+    found = await explain(store, of, modalities=frozenset({"text", "image"}))
+    # Then all six are told of
+    told = {at: (one.reason, one.share) for at, one in by_location(found).items()}
+    assert told == {
+        "zero": ("modality", 0.0),
+        "off": ("provider_disabled", 0.0),
+        "blind": ("modality", 0.0),
+        "broken": ("circuit_open", 0.0),
+        "small": (None, 0.25),
+        "large": (None, 0.75),
+    }
+    assert by_location(found)["large"].weight == 3.0
+    assert by_location(found)["off"].weight == 0.0
+    assert found.drawn in ("m:small", "m:large")
+    assert found.refused is None
+    assert found.epoch == (await store.overrides("m")).epoch > 0
+
+
+async def test_rows_are_shown_with_numbers_as_numbers(store: Embedded) -> None:
+    await store.edit("m", a__inflight="7", a__availability="0.9", a__conn="r9:1:5")
+    found = await explain(store, config(model(route("a"), route("b"))))
+    assert by_location(found)["a"].holds == {"inflight": 7, "availability": 0.9, "conn": "r9:1:5"}
+    assert by_location(found)["b"].holds == {}
+    assert by_location(found)["a"].factors == {}
+    assert by_location(found)["a"].score is None
+
+
+async def test_each_id_is_told_the_endpoint_that_admit_then_grants(store: Embedded) -> None:
+    of = model(route("a"), route("b", weight=2.0), route("c"))
+    told, granted = [], []
+    for n in range(40):
+        found = await explain(store, config(of), request_id=f"id-{n}")
+        told.append(found.drawn)
+        granted.append(await admit(store, of, f"id-{n}"))
+    assert told == granted
+    assert len(set(told)) == 3
+
+
+async def test_asking_twice_answers_alike_and_writes_nothing(store: Embedded) -> None:
+    # Given a model with claims, a pin, overrides and a claim that has expired
+    of = model(route("a"), route("b"))
+    await admit(store, of, "one", Prompt(caller="0123456789abcdef", tokens=5))
+    await store.override_weight("m", location="a", weight=2.0, routes=[("a", "a", 1.0)])
+    await store.redis("ZADD", store.keys.model("m")["claims"], "1", "r9.1")
+    before = await store.everything()
+    # When the same question is asked twice
+    asked = {"request_id": "again", "caller": "alice", "prompt_tokens": 300_000}
+    first = await explain(store, config(of), **asked)
+    second = await explain(store, config(of), **asked)
+    # Then nothing differs
+    assert first == second
+    assert await store.everything() == before
+
+
+async def test_without_an_id_a_fresh_one_is_made_and_shown(store: Embedded) -> None:
+    of = config(model(route("a"), route("b")))
+    first = await explain(store, of)
+    second = await explain(store, of)
+    assert first.request_id.startswith("req_")
+    assert first.request_id != second.request_id
+    replayed = await explain(store, of, request_id=first.request_id)
+    assert (replayed.drawn, replayed.draws) == (first.drawn, first.draws)
+
+
+@pytest.mark.parametrize("id", ["a b", "é", "x" * 129, "a/b", "a\n"])
+async def test_an_id_that_no_request_can_have_is_refused(store: Embedded, id: str) -> None:
+    with pytest.raises(InvalidRequest, match="No request has such an id"):
+        await explain(store, config(), request_id=id)
+
+
+async def test_attempts_before_the_one_asked_for_count_as_failed(store: Embedded) -> None:
+    of = config(model(route("a"), route("b"), route("c")))
+    first = await explain(store, of, request_id="r")
+    second = await explain(store, of, request_id="r", attempt=2)
+    third = await explain(store, of, request_id="r", attempt=3)
+    fourth = await explain(store, of, request_id="r", attempt=4)
+    tried = [first.drawn, second.drawn, third.drawn]
+    assert sorted(filter(None, tried)) == ["m:a", "m:b", "m:c"]
+    assert tried[1:] == sorted(filter(None, tried[1:]))  # after the first, in declared order
+    assert (first.order, second.order) == ("draw", "declared")
+    out = [at for at, one in by_location(third).items() if one.reason == "already_attempted"]
+    assert [f"m:{at}" for at in out] == sorted(filter(None, tried[:2]))
+    assert fourth.drawn is None
+    assert {one.reason for one in fourth.candidates} == {"already_attempted"}
+
+
+async def test_a_draw_that_strikes_out_many_gets_all_the_numbers_it_needs(store: Embedded) -> None:
+    # Given eleven endpoints of which all but the lightest are out
+    routes = [route(f"e{n}", weight=100.0) for n in range(10)]
+    of = config(model(*routes, route("well", weight=1e-6)))
+    opened = str(int((await store.redis("TIME"))[0]) * 1000)
+    for n in range(10):
+        await store.edit("m", **{f"e{n}__circuit": "open", f"e{n}__opened_at_ms": opened})
+    # When it is explained
+    found = await explain(store, of)
+    # Then the draw came through
+    assert found.drawn == "m:well"
+    assert len(found.draws) == 11
+    assert by_location(found)["well"].share == 1.0
+
+
+async def test_refusal_is_told_as_the_client_hears_it(store: Embedded) -> None:
+    opened = str(int((await store.redis("TIME"))[0]) * 1000)
+    await store.edit("m", a__circuit="open", a__opened_at_ms=opened)
+    found = await explain(store, config(model(route("a"), route("b", weight=0.0))))
+    assert found.drawn is None
+    assert found.refused is not None
+    assert "(1 circuit_open, 1 weight_zero)" in found.refused
+    assert 28_000 < found.retry_after_ms <= 30_000
+
+
+async def test_input_that_no_route_takes_is_told_with_each_route(store: Embedded) -> None:
+    of = config(model(route("a"), route("b")))
+    found = await explain(store, of, modalities=frozenset({"audio"}))
+    assert {one.reason for one in found.candidates} == {"modality"}
+    assert found.refused == "Model 'm' does not support audio input."
+
+
+async def test_callers_pin_is_followed_and_others_are_not_shown_it(store: Embedded) -> None:
+    # Given a caller who is pinned in one conversation
+    of = model(route("a", weight=1e9), route("b", weight=1e-9))
+    assert SECRET.key
+    caller = affinity_key(Caller(id="alice"), "talk", SECRET.key) or ""
+    key = store.keys.caller("m", caller)["pin"]
+    now_ms = int((await store.redis("TIME"))[0]) * 1000
+    pin = f"location=b created_ms={now_ms} until_ms={now_ms + 299_000}"
+    await store.redis("SET", key, pin)
+    # When requests of that and of other conversations are explained
+    same = await explain(store, config(of), caller="alice", session="talk")
+    other = await explain(store, config(of), caller="alice")
+    stranger = await explain(store, config(of), caller="bob", session="talk")
+    nobody = await explain(store, config(of))
+    # Then only the first goes there
+    assert (same.drawn, same.pin) == ("m:b", "kept")
+    assert (other.drawn, other.pin) == ("m:a", "made")
+    assert (stranger.drawn, stranger.pin) == ("m:a", "made")
+    assert (nobody.drawn, nobody.pin) == ("m:a", "")
+
+
+async def test_only_the_replica_that_cannot_connect_is_told_to_keep_off(store: Embedded) -> None:
+    now_ms = int((await store.redis("TIME"))[0]) * 1000
+    await store.edit("m", a__conn=f"r1:3:{now_ms}")
+    of = config(model(route("a"), route("b")))
+    here = await explainer(store, of=of).explain(Question(model="m"))
+    elsewhere = await Explainer(of, store, POLICY, SECRET, replica_id="").explain(
+        Question(model="m")
+    )
+    assert by_location(here)["a"].reason == "unreachable_from_here"
+    assert by_location(elsewhere)["a"].reason is None
+
+
+class Changing(Embedded):
+    """Overrides change again and again right after they have been read."""
+
+    changes = 0
+
+    async def overrides(self, model_id: str) -> Overrides:
+        read = await super().overrides(model_id)
+        if self.changes:
+            self.changes -= 1
+            await self.override_weight(
+                model_id, location="a", weight=2.0 + self.changes, routes=[("a", "a", 1.0)]
+            )
+        return read
+
+
+async def test_overrides_that_change_meanwhile_are_read_again(store: Embedded) -> None:
+    changing = Changing(store.runner, store.keys)
+    changing.changes = 2
+    found = await explain(changing, config(model(route("a"), route("b"))))
+    assert by_location(found)["a"].weight == 2.0
+    assert found.epoch == (await store.overrides("m")).epoch
+
+
+async def test_overrides_that_never_rest_are_given_up(store: Embedded) -> None:
+    changing = Changing(store.runner, store.keys)
+    changing.changes = 1000
+    with pytest.raises(StateUnavailable):
+        await explain(changing, config(model(route("a"), route("b"))))
+    assert changing.changes > 990
+
+
+async def test_names_are_ids_or_aliases_of_chat_models(store: Embedded) -> None:
+    of = config(model(aliases=("other",)), model(id="vectors", model_type="embedding"))
+    asking = explainer(store, of=of)
+    assert (await asking.explain(Question(model="other"))).model == "m"
+    with pytest.raises(NoSuchTarget, match=r"Near: vectors\."):
+        await asking.explain(Question(model="vector"))
+    with pytest.raises(InvalidRequest, match="not a chat model"):
+        await asking.explain(Question(model="vectors"))
+
+
+async def test_callers_cannot_be_known_before_the_salt_is(store: Embedded) -> None:
+    asking = explainer(store, secret=Secret(None))
+    assert (await asking.explain(Question(model="m"))).drawn == "m:a"
+    with pytest.raises(StateUnavailable):
+        await asking.explain(Question(model="m", caller="alice"))

@@ -1,0 +1,156 @@
+"""The status is what Redis holds, and says what an operator ought to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.admin.status import Status, StatusReader
+from gateway.config.result import Config
+from tests.fakes.builders import config, model, route
+from tests.unit.admin.conftest import Embedded
+
+WELL = {
+    "redis_version": "7.0.15",
+    "maxmemory_policy": "noeviction",
+    "maxmemory": "0",
+    "used_memory": "1000",
+    "aof_enabled": "1",
+    "rdb_last_bgsave_status": "ok",
+    "aof_last_write_status": "ok",
+}
+
+
+class Telling:
+    """A server that says of itself what it is told to."""
+
+    def __init__(self, said: Mapping[str, str]) -> None:
+        self.said = said
+
+    async def info(self) -> Mapping[str, str]:
+        return self.said
+
+
+async def read(store: Embedded, of: Config | None = None, **said: str) -> Status:
+    return await StatusReader(of or config(), store, Telling({**WELL, **said})).read()
+
+
+async def beat(store: Embedded, replica: str, digest: str = "digest") -> None:
+    about = f"host=host-%C3%A4 version=1.2.3 config={digest}"
+    await store.beat_replica(replica, about=about, ttl_ms=6000)
+
+
+async def test_endpoints_are_shown_as_all_replicas_see_them(store: Embedded) -> None:
+    # Given two models, one endpoint of which has failed and one of which is out of service
+    of = config(model(route("a"), route("b")), model(route("c", model_id="n"), id="n"))
+    await store.edit("m", a__circuit="open", a__availability="0.5", a__last_status="503")
+    await store.edit("m", a__failures="3", a__conn="r9:2:5", a__inflight="4", b__inflight="junk")
+    await store.redis("ZADD", store.keys.model("m")["claims"], "1", "r1.1", "2", "r1.2")
+    await store.override_weight(
+        "m", location="b", weight=0.0, routes=[("a", "a", 1.0), ("b", "b", 1.0)]
+    )
+    # When the status is read
+    status = await read(store, of)
+    # Then each endpoint stands there by its id
+    assert list(status.endpoints) == ["m:a", "m:b", "n:c"]
+    a, b, c = status.endpoints.values()
+    assert (a.model, a.location, a.provider) == ("m", "a", "a")
+    assert (a.circuit, a.availability, a.failures, a.last_status) == ("open", 0.5, 3, 503)
+    assert (a.inflight, a.unreachable_from) == (4, {"r9": 2})
+    assert (b.inflight, b.weight, b.reasons) == (0, 0.0, ["weight_override"])
+    assert (c.circuit, c.weight, c.reasons) == ("closed", 1.0, [])
+    assert status.claims == {"m": 2, "n": 0}
+    assert (status.gates, status.coordinator) == ((), None)
+
+
+async def test_replicas_that_agree_are_listed_without_a_warning(store: Embedded) -> None:
+    await beat(store, "r2")
+    await beat(store, "r1")
+    status = await read(store)
+    assert [one.id for one in status.replicas] == ["r1", "r2"]
+    one = status.replicas[0]
+    assert (one.host, one.version, one.config_digest) == ("host-ä", "1.2.3", "digest")
+    assert one.silent_ms < 6000
+    assert status.warnings == []
+
+
+async def test_replicas_with_other_configurations_are_named(store: Embedded) -> None:
+    for replica, digest in (("r1", "new"), ("r2", "old"), ("r3", "new")):
+        await beat(store, replica, digest)
+    status = await read(store)
+    assert status.warnings == ["configurations differ: new on r1, r3; old on r2"]
+
+
+async def test_configuration_of_a_command_is_compared_with_that_of_the_replicas(
+    store: Embedded,
+) -> None:
+    await beat(store, "r1", "other")
+    status = await read(store)
+    (warning,) = status.warnings
+    assert "read here, digest, is not the replicas', other" in warning
+
+
+async def test_replica_that_fell_silent_is_no_longer_listed_but_named(store: Embedded) -> None:
+    await beat(store, "r1")
+    key = store.keys.cluster()["replicas"]
+    now_ms = int((await store.redis("TIME"))[0]) * 1000
+    await store.redis("HSET", key, "r2", f"seen_ms={now_ms - 9000} host=h version=1 config=digest")
+    status = await read(store)
+    assert [one.id for one in status.replicas] == ["r1"]
+    assert status.warnings == ["replica r2 on h has fallen silent"]
+
+
+async def test_cluster_without_a_replica_says_so(store: Embedded) -> None:
+    assert (await read(store)).warnings == ["no replica has said lately that it lives"]
+
+
+@pytest.mark.parametrize(
+    ("said", "warning"),
+    [
+        ({"maxmemory_policy": "allkeys-lru"}, "maxmemory-policy is allkeys-lru"),
+        ({"redis_version": "6.0.20"}, "Redis 6.0.20 is older than 6.2"),
+        ({"redis_version": "5.0"}, "Redis 5.0 is older than 6.2"),
+        ({"maxmemory": "1100"}, "more than 90% of its maxmemory"),
+        ({"rdb_last_bgsave_status": "err"}, "the last snapshot of Redis failed"),
+        ({"aof_last_write_status": "err"}, "the last AOF of Redis failed"),
+    ],
+)
+async def test_what_is_wrong_with_the_store_is_said(
+    store: Embedded, said: dict[str, str], warning: str
+) -> None:
+    await beat(store, "r1")
+    (told,) = (await read(store, **said)).warnings
+    assert warning in told
+
+
+@pytest.mark.parametrize(
+    "said", [{"redis_version": "6.2.0"}, {"redis_version": "10.0.1"}, {"maxmemory": "1200"}]
+)
+async def test_store_at_the_border_is_well(store: Embedded, said: dict[str, str]) -> None:
+    await beat(store, "r1")
+    assert (await read(store, **said)).warnings == []
+
+
+async def test_store_tells_its_version_policy_persistence_and_memory(store: Embedded) -> None:
+    redis = (await read(store, maxmemory="5000", aof_enabled="0")).redis
+    assert (redis.version, redis.policy, redis.persistence) == ("7.0.15", "noeviction", "no aof")
+    assert (redis.memory_bytes, redis.max_memory_bytes) == (1000, 5000)
+
+
+async def test_store_that_tells_nothing_of_itself_is_unknown_and_no_warning(
+    store: Embedded,
+) -> None:
+    await beat(store, "r1")
+    status = await StatusReader(config(), store, store.runner).read()
+    unknown: Any = (None, None, None, None, None)
+    redis = status.redis
+    assert unknown == (
+        redis.version,
+        redis.policy,
+        redis.persistence,
+        redis.memory_bytes,
+        redis.max_memory_bytes,
+    )
+    assert status.warnings == []
