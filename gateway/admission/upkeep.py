@@ -40,7 +40,7 @@ class Upkeep:
         self._lease_ms = lease_ms
         self._heartbeat_s = heartbeat_s
         self._replica_ttl_ms = replica_ttl_ms
-        self._reaped: dict[str, None] = {}
+        self._ever_served: dict[str, None] = {}
         self._live = 1
 
     async def run(self) -> None:
@@ -64,8 +64,8 @@ class Upkeep:
                 lost = [known[claim_id] for claim_id in unknown]
                 if lost:
                     await self._reassert(model_id, lost)
-        self._reaped |= dict.fromkeys(self._models())
-        for model_id in self._reaped:
+        self._ever_served |= dict.fromkeys(self._models())
+        for model_id in self._ever_served:
             await self._store.reap(model_id)
 
     async def beat(self) -> None:

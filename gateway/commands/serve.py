@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -34,6 +35,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped. Returns 0 when stopped, 1 when it could not start."""
+    # Until the replica serves there is nothing to read anew, and no reason to die of being asked.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     env = environment()
     conceal_password(args.redis, env)
     redis_url = args.redis or env.get("REDIS_URL")

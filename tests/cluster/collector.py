@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import threading
 from collections.abc import Iterator
@@ -132,11 +133,12 @@ class Collector:
                 if status == 200:
                     collector.take(body)
                 answer = ExportTraceServiceResponse().SerializeToString()
-                self.send_response(status)
-                self.send_header("content-type", "application/x-protobuf")
-                self.send_header("content-length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
+                with contextlib.suppress(ConnectionError):  # it may not have waited
+                    self.send_response(status)
+                    self.send_header("content-type", "application/x-protobuf")
+                    self.send_header("content-length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer)
 
             def log_message(self, *args: object) -> None:
                 pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -185,6 +186,25 @@ async def idle(cluster: Cluster) -> None:
     """Wait until nothing is left, in Redis and in the engines."""
     await until(cluster.is_idle, "an idle model", 10)
     await until(lambda: all(e.counters()["active"] == 0 for e in cluster.engines), "idle engines")
+
+
+def read_by(replica: Replica) -> list[dict[str, Any]]:
+    """What has come of each of its readings of its configuration, oldest first."""
+    outcomes = [*replica.events("config_reloaded"), *replica.events("config_reload_failed")]
+    return sorted(outcomes, key=lambda line: line["ts"])
+
+
+async def reload(replicas: Sequence[Replica]) -> list[dict[str, Any]]:
+    """Have replicas read their configuration anew; returns what each says came of it."""
+    before = [len(read_by(replica)) for replica in replicas]
+    for replica in replicas:
+        replica.signal(signal.SIGHUP)
+
+    def have_read() -> bool:
+        return all(len(read_by(r)) > n for r, n in zip(replicas, before, strict=True))
+
+    await until(have_read, "all have read their files")
+    return [read_by(replica)[-1] for replica in replicas]
 
 
 class Watch:

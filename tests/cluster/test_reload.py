@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.cluster.harness import Cluster, Engine, Replica, wait_until
-from tests.cluster.load import Answer, Load, Streams, ask, clients, idle, until
+from tests.cluster.harness import Cluster, Engine, wait_until
+from tests.cluster.load import Answer, Load, Streams, ask, clients, idle, reload, until
 
 PER_S = 20
 ENGINE = {"ttft_ms": 0, "tokens_per_s": PER_S, "output_tokens": 30 * PER_S}
@@ -29,9 +27,8 @@ def model(engine: Engine, **fields: Any) -> dict[str, Any]:
     return {"id": "m", "name": "M", "provider": "vllm", "route": [route], **fields}
 
 
-def routing(*, names_endpoints: bool, **state: Any) -> dict[str, Any]:
-    server = {"endpoint_header": names_endpoints}
-    return {"server": server, "state": {**STATE, **state}}
+def routing(*, names_endpoints: bool) -> dict[str, Any]:
+    return {"server": {"endpoint_header": names_endpoints}, "state": STATE}
 
 
 def write_old(cluster: Cluster) -> None:
@@ -77,28 +74,13 @@ def reloading(tmp_path_factory: pytest.TempPathFactory, module_redis: str) -> It
 async def cluster(reloading: Cluster) -> Cluster:
     """All replicas on the old configuration, whatever the last test has left."""
     write_old(reloading)
+    for replica in reloading.replicas:
+        if not replica.is_running:
+            replica.start()
+        await until(replica.is_ready, "ready")
     await reload(reloading.replicas)
     reloading.reset()
     return reloading
-
-
-def read(replica: Replica) -> list[dict[str, Any]]:
-    """What has come of each reading so far, oldest first."""
-    outcomes = [*replica.events("config_reloaded"), *replica.events("config_reload_failed")]
-    return sorted(outcomes, key=lambda line: line["ts"])
-
-
-async def reload(replicas: list[Replica]) -> list[dict[str, Any]]:
-    """Have replicas read their files; returns what each says came of it."""
-    before = [len(read(replica)) for replica in replicas]
-    for replica in replicas:
-        replica.signal(signal.SIGHUP)
-
-    def have_read() -> bool:
-        return all(len(read(r)) > n for r, n in zip(replicas, before, strict=True))
-
-    await until(have_read, "all have read their files")
-    return [read(replica)[-1] for replica in replicas]
 
 
 def moment(line: dict[str, Any]) -> float:
@@ -222,55 +204,6 @@ async def test_a_broken_file_changes_nothing_and_the_log_says_what_is_wrong_with
         assert {side(a, cluster) for a in after} == {"new"}
 
 
-async def test_what_is_left_out_of_a_configuration_that_is_served_is_named(
-    cluster: Cluster,
-) -> None:
-    # When a model needs a variable that is not set
-    first, second = cluster.engines
-    listed = [model(first), model(second, id="doomed", api_key="${NO_SUCH_VARIABLE}")]
-    cluster.write("models.yaml", {"models": listed})
-    # Then the others are served, and each replica says what is missing
-    for line in await reload(cluster.replicas):
-        assert line["msg"] == "config_reloaded"
-        assert any("NO_SUCH_VARIABLE" in warning for warning in line["warnings"])
-    async with clients(cluster.replicas) as https:
-        assert (await ask(https[0], key=BOB["key"], max_tokens=1)).status == 200
-        gone = await ask(https[0], key=BOB["key"], model="doomed", max_tokens=1)
-        assert gone.status == 404
-
-
-async def test_a_key_that_has_been_changed_is_refused_in_its_old_form(cluster: Cluster) -> None:
-    changed = {**ALICE, "key": "sk-another-of-the-tests"}
-    cluster.write("keys.yaml", {"keys": [changed, BOB]})
-    await reload(cluster.replicas)
-    async with clients(cluster.replicas) as https:
-        for http in https:
-            assert (await ask(http, key=ALICE["key"], max_tokens=1)).status == 401
-            assert (await ask(http, key=changed["key"], max_tokens=1)).status == 200
-
-
-async def test_nonsense_in_place_of_a_models_overrides_keeps_nobody_from_starting_or_reloading(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    # Given keys that somebody has made something else of
-    for name, kind in (("doomed", "epoch"), ("m", "overrides")):
-        cluster.redis.lpush(f"gw:{{m:{name}}}:{kind}", "nonsense")
-    # When a replica reads its files anew, and another one starts
-    await reload(cluster.replicas)
-    fresh = Replica("fresh", tmp_path, cluster.config, cluster.redis_url)
-    fresh.start()
-    try:
-        await until(fresh.is_ready, "ready")
-        # Then both serve, the models concerned, too
-        async with clients([cluster.replicas[0], fresh]) as https:
-            for http in https:
-                for name in ("m", "doomed"):
-                    answer = await ask(http, key=BOB["key"], model=name, max_tokens=1)
-                    assert answer.status == 200
-    finally:
-        fresh.kill()
-
-
 async def test_a_revoked_key_is_refused_and_what_it_has_asked_for_before_comes_to_its_end(
     cluster: Cluster,
 ) -> None:
@@ -342,75 +275,3 @@ async def test_what_a_killed_replica_held_of_a_removed_model_is_given_back(
         await until(lambda: cluster.is_idle("doomed"), "an idle model")
         assert cluster.reaped("doomed") == 3
         await streams.ended()
-    dying.start()
-    await until(dying.is_ready, "ready")
-
-
-async def test_a_change_of_state_settings_waits_for_a_restart_and_the_rest_is_served(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    key = ALICE["key"]
-    # When the lease and a setting of another kind change
-    cluster.write("routing.yaml", routing(names_endpoints=False, lease_s=60, namespace="other"))
-    lines = await reload(cluster.replicas)
-
-    # Then what waits is named, also the next time
-    waiting = ["state.lease_s", "state.namespace"]
-    assert [line["needs_restart"] for line in lines] == [waiting] * 3
-    assert [line["needs_restart"] for line in await reload(cluster.replicas)] == [waiting] * 3
-    async with clients(cluster.replicas) as https:
-        for http in https:
-            assert (await ask(http, key=key, max_tokens=1)).endpoint is None
-        # And it is not in force
-        streams = Streams(https[0], 1, key=key)
-        await until(streams.all_flow, "first tokens")
-        (held,) = cluster.redis.hvals("gw:{m:m}:claimed")
-        assert f"lease_ms={int(STATE['lease_s'] * 1000)} " in f"{held} "
-        assert not cluster.redis.keys("other:*")
-        await streams.hang_up()
-
-    # When a replica starts with it, then it is
-    fresh = Replica("fresh", tmp_path, cluster.config, cluster.redis_url)
-    fresh.start()
-    try:
-        await until(fresh.is_ready, "ready")
-        await until(lambda: cluster.redis.keys("other:*"), "keys of the other namespace")
-    finally:
-        fresh.kill()
-
-
-async def test_a_replica_for_everybody_does_not_give_up_its_keys(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    # Given a replica on an address that is not spelt like loopback, though nobody else's
-    config = cluster.config
-    replica = Replica("public", tmp_path, config, cluster.redis_url, host="127.1")
-    replica.start()
-    try:
-        await until(replica.is_ready, "ready")
-        served = replica.config_digest()
-
-        # When the keys are taken away
-        (config / "keys.yaml").unlink()
-        (line,) = await reload([replica])
-
-        # Then it keeps those that it has
-        assert line["msg"] == "config_reload_failed"
-        assert "keys.yaml" in line["problems"][0]
-        assert "loopback" in line["problems"][0]
-        assert replica.config_digest() == served
-        async with clients([replica]) as (http,):
-            assert (await ask(http, max_tokens=1)).status == 401
-            assert (await ask(http, key=BOB["key"], max_tokens=1)).status == 200
-
-        # When it is said that everybody may come
-        open_to_all = {**routing(names_endpoints=True), "auth": "none"}
-        cluster.write("routing.yaml", open_to_all)
-        (line,) = await reload([replica])
-
-        # Then everybody may
-        assert line["msg"] == "config_reloaded"
-        async with clients([replica]) as (http,):
-            assert (await ask(http, max_tokens=1)).status == 200
-    finally:
-        replica.kill()
