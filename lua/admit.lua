@@ -85,30 +85,30 @@ end
 -- claim
 local at, row, tokens = found.location, found.row, found.tokens or 0
 held = { location = at, lease_ms = ARGV[20], epoch = ARGV[1] ~= '0' and ARGV[1] }
-local fields = { at .. ':inflight', row.inflight + 1, 'at_ms', now }
+local fields = { at .. ':inflight', spell(row.inflight + 1), 'at_ms', spell(now) }
 local function set(name, value)
   fields[#fields + 1] = at .. name
   fields[#fields + 1] = value
 end
 if tokens > 0 then
-  held.tokens = string.format('%.0f', tokens)
-  set(':prefill_tokens', row.prefill_tokens + tokens)
+  held.tokens = spell(tokens)
+  set(':prefill_tokens', spell(row.prefill_tokens + tokens))
 end
 if tokens > 0 and ask.caller ~= '' then
   held.caller = ask.caller
-  set(':own:' .. ask.caller, row.own_tokens + tokens)
+  set(':own:' .. ask.caller, spell(row.own_tokens + tokens))
 end
 if found.is_elephant then
   held.elephant = 1
-  set(':elephants', row.elephants + 1)
+  set(':elephants', spell(row.elephants + 1))
 end
 if row.takes_probe then
   held.probe = 1
   set(':circuit', 'half_open')
   set(':probe', claim)
-  set(':probe_until_ms', now + ask.policy.cooldown_ms)
+  set(':probe_until_ms', spell(now + ask.cooldown_ms))
 end
-redis.call('ZADD', claims, now + lease_ms, claim)
+redis.call('ZADD', claims, spell(now + lease_ms), claim)
 redis.call('HSET', claimed, claim, write_holding(held))
 redis.call('HSET', endpoints, unpack(fields))
 remove_tombstone(reaped, claim)
@@ -121,7 +121,9 @@ if found.is_degraded then
   local faults = whole(redis.call('HGET', endpoints, 'prefill_faults'))
   redis.call('HSET', endpoints, 'prefill_faults', faults + 1)
 end
-keep_claims(endpoints, claims, claimed)
+if redis.call('HLEN', claimed) == 1 then -- of claims that stand longer `renew` keeps the record
+  keep_claims(endpoints, claims, claimed)
+end
 return { 'admitted', at, row.takes_probe and 1 or 0, row.inflight + 1, found.drawn, 0, reasons,
   ask.uses_pin and found.pin or '', tokens, found.is_elephant and 1 or 0,
   found.cached_tokens or 0, found.anchor or '' }

@@ -34,12 +34,30 @@
 --         fields [field, value, ...] of endpoints
 -- @include lib/number
 -- @include lib/clock
+-- @include lib/claim
 -- @include lib/reap
 -- @include lib/ask
 -- @include lib/decide
 
 -- bind
-local endpoints = KEYS[1]
+local endpoints, claims, claimed = KEYS[1], KEYS[2], KEYS[3]
+
+-- What the next `reap_due` of that many will give back, without doing it. Returns field -> count,
+-- and claim -> true of those that it will end.
+local function due_back(now, limit)
+  local back, ended = {}, {}
+  for _, claim in ipairs(find_due(claims, now, limit)) do
+    local text = redis.call('HGET', claimed, claim)
+    local held = text and read_holding(text)
+    if held then
+      ended[claim] = true
+      for name, count in pairs(counts_of(held)) do
+        back[name] = (back[name] or 0) + count
+      end
+    end
+  end
+  return back, ended
+end
 
 -- epoch
 local stored = redis.call('MGET', KEYS[4], KEYS[5])
@@ -50,12 +68,14 @@ end
 -- decide
 local now = model_clock(endpoints)
 local ask = read_ask(ARGV, endpoints, now, ARGV[19], stored[2], KEYS[6])
-ask.given_back, ask.ended = due_back(KEYS[2], KEYS[3], now, 4)
+ask.given_back, ask.ended = due_back(now, 4)
 local found = decide(ask)
 if found.is_short then
   return { 'short', '', 0, found.drawn, 0, '', '', 0, {} }
 end
-judge_rest(ask, found)
+for index = 1, #ask.locations do -- the draw had no need to look at all
+  row_of(ask, found, index)
+end
 local reasons, fields = reasons_of(ask, found), redis.call('HGETALL', endpoints)
 if not found.location then
   return { 'refused', '', 0, found.drawn, found.soonest_ms, reasons, '', 0, fields }

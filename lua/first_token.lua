@@ -17,8 +17,8 @@
 --         status "done" | "again" | "gone"; circuit "closed" when this closed it, else ""
 -- @include lib/clock
 -- @include lib/claim
--- @include lib/hint
 -- @include lib/outcome
+-- @include lib/prompt
 
 -- bind
 local endpoints, claimed, hint = KEYS[1], KEYS[2], KEYS[3]

@@ -33,7 +33,7 @@ for i = 1, #fields, 2 do
   after[fields[i]] = fields[i + 1]
 end
 if (after[field] or '') == value then
-  return { 'same', string.format('%.0f', epoch) }
+  return { 'same', spell(epoch) }
 end
 after[field] = value ~= '' and value or nil
 local is_any_left = false
@@ -43,11 +43,11 @@ for location, label, weight in string.gmatch(routes, '(%S+) (%S+) (%S+)') do
   is_any_left = is_any_left or (not is_disabled and effective > 0)
 end
 if not is_any_left and value ~= '' and ARGV[4] ~= '1' then
-  return { 'none_left', string.format('%.0f', epoch) }
+  return { 'none_left', spell(epoch) }
 end
 
 -- write
-local raised = string.format('%.0f', math.max(epoch + 1, server_ms()))
+local raised = spell(math.max(epoch + 1, server_ms()))
 if value ~= '' then
   redis.call('HSET', KEYS[2], field, value)
 else

@@ -6,5 +6,4 @@
 -- RETURNS [status, epoch, fields]
 --         status "done"; epoch 0 when there have never been any; fields [field, value, ...]
 -- @include lib/number
-local epoch = whole(redis.call('GET', KEYS[1]))
-return { 'done', string.format('%.0f', epoch), redis.call('HGETALL', KEYS[2]) }
+return { 'done', spell(whole(redis.call('GET', KEYS[1]))), redis.call('HGETALL', KEYS[2]) }

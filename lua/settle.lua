@@ -29,13 +29,13 @@
 --         status "done" | "late" | "gone"; circuit "opened" or "closed" when this did it, else ""
 -- @include lib/clock
 -- @include lib/claim
--- @include lib/hint
 -- @include lib/outcome
--- @include lib/pin
+-- @include lib/prompt
 -- @include lib/tombstone
 
 -- bind
 local endpoints, claims, claimed, reaped = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local pin, hint = KEYS[5], KEYS[6]
 local claim, location, outcome = ARGV[1], ARGV[2], ARGV[3]
 local status, live_replicas = tonumber(ARGV[4]), tonumber(ARGV[5])
 local policy = read_policy(ARGV[6], ARGV[7], ARGV[8], ARGV[9])
@@ -65,13 +65,14 @@ if late then
 else
   release(endpoints, claims, claimed, claim, held)
 end
-if ARGV[10] == '1' then
-  drop_pin(KEYS[5], location)
+local pinned_to = ARGV[10] == '1' and redis.pcall('GET', pin)
+if type(pinned_to) == 'string' and string.match(pinned_to, '^location=(%S+)') == location then
+  redis.call('DEL', pin) -- another may have been made in the meantime, and stays
 end
 local replica, circuit = replica_of(claim), ''
 if outcome == 'success' and not counted then
   circuit = record_success(endpoints, location, replica, policy)
-  confirm_hint(endpoints, KEYS[6], location, prompt, now)
+  confirm_hint(endpoints, hint, location, prompt, now)
 elseif FAILURES[outcome] then
   circuit =
     record_failure(endpoints, location, replica, now, outcome, status, live_replicas, policy)

@@ -11,9 +11,9 @@ local WORDS =
 local KNOWN = { location = true, lease_ms = true, epoch = true, probe = true, first = true,
   tokens = true, elephant = true, caller = true }
 
--- Claims outlive the counts that they undo: a count whose claim had gone would stay for good.
-local ENDPOINTS_TTL_MS = 7 * 24 * 3600 * 1000
-local CLAIMS_TTL_MS = 8 * 24 * 3600 * 1000
+-- 7 and 8 days: claims outlive the counts that they undo, or these would stay for good.
+local ENDPOINTS_TTL_MS = '604800000'
+local CLAIMS_TTL_MS = '691200000'
 local DEFAULT_LEASE_MS = 15000
 
 local function write_holding(held)
@@ -52,17 +52,11 @@ local function replica_of(claim)
   return string.match(claim, '^[^.]+') or claim
 end
 
--- Every key of a model outlives its last use by its TTL, to the hour; rules never depend on that.
-local function keep(key, ttl_ms)
-  if redis.call('PTTL', key) < ttl_ms - 3600 * 1000 then
-    redis.call('PEXPIRE', key, ttl_ms)
-  end
-end
-
+-- Every key of a model outlives its last use by its TTL; rules never depend on that.
 local function keep_claims(endpoints, claims, claimed)
-  keep(endpoints, ENDPOINTS_TTL_MS)
-  keep(claims, CLAIMS_TTL_MS)
-  keep(claimed, CLAIMS_TTL_MS)
+  redis.call('PEXPIRE', endpoints, ENDPOINTS_TTL_MS)
+  redis.call('PEXPIRE', claims, CLAIMS_TTL_MS)
+  redis.call('PEXPIRE', claimed, CLAIMS_TTL_MS)
 end
 
 -- What a holding's prefill counts for at its endpoint, by field.
@@ -101,7 +95,7 @@ local function add_counts(endpoints, counts, sign)
     local count = whole(text) + sign * counts[names[i]]
     if count > 0 then
       set[#set + 1] = names[i]
-      set[#set + 1] = count
+      set[#set + 1] = spell(count)
     else
       gone[#gone + 1] = names[i]
     end

@@ -30,6 +30,6 @@ end
 
 -- Writes the time of a decision.
 local function write_clock(endpoints, now, stepped)
-  redis.call('HSET', endpoints, 'at_ms', now)
+  redis.call('HSET', endpoints, 'at_ms', spell(now))
   count_step(endpoints, stepped)
 end

@@ -6,11 +6,10 @@
 -- The row of a candidate that may be used, else false; judged once, and the reason noted.
 local function row_of(ask, found, index)
   if found.rows[index] == nil then
-    local location = ask.locations[index]
-    local row, reason, left_ms = judge(ask, location)
+    local row, reason, left_ms = judge(ask, ask.locations[index])
     found.rows[index] = row
     if reason then
-      found.struck[#found.struck + 1] = location .. '=' .. reason
+      found.reasons[index] = reason
       if left_ms > 0 and (found.soonest_ms == 0 or left_ms < found.soonest_ms) then
         found.soonest_ms = left_ms
       end
@@ -75,7 +74,7 @@ local function draw(ask, found, pool, crowded)
     end
     if row then
       crowded[#crowded + 1] = index
-      found.set_aside[index] = 'elephant_limit'
+      found.reasons[index] = 'elephant_limit'
     end
     table.remove(pool, place)
   end
@@ -86,12 +85,8 @@ end
 -- waiting, and is spared otherwise.
 local function draw_lighter(ask, found, pool, crowded)
   local first = draw(ask, found, pool, crowded)
-  local prefill = ask.order == 'draw' and ask.prefill
-  if not first or not prefill or #pool == 1 then
-    return first
-  end
-  local backlog = found.rows[first].prefill_tokens
-  if backlog < prefill.intervene_tokens then
+  local backlog = first and found.rows[first].prefill_tokens
+  if not first or not ask.prefill or #pool == 1 or backlog < ask.prefill.intervene_tokens then
     return first
   end
   local second = draw(ask, found, pool, crowded)
@@ -101,9 +96,11 @@ end
 -- The place of the endpoint that the caller stays on, or nil. One where others have more prefill
 -- waiting than the ceiling is left, and stays so should all be decided again without prefill.
 local function follow_pin(ask, found)
-  for index, location in ipairs(ask.pin and ask.locations or {}) do
-    local is_pinned = location == ask.pin.location and index ~= ask.left
-    local row = is_pinned and row_of(ask, found, index)
+  if not ask.pin or ask.left then
+    return nil
+  end
+  for index, location in ipairs(ask.locations) do
+    local row = location == ask.pin.location and row_of(ask, found, index)
     if row then
       local prefill = ask.prefill
       if not prefill or row.prefill_tokens - row.own_tokens <= prefill.affinity_ceiling then
@@ -119,7 +116,7 @@ end
 local function accept(ask, found, index, pin)
   local prefill, row = ask.prefill, found.rows[index]
   found.location, found.row, found.pin = ask.locations[index], row, pin
-  found.set_aside[index] = nil
+  found.reasons[index] = nil
   if prefill and prefill.tokens > 0 then
     local hint = hint_at(ask, index, row)
     local own = hint_of(hint, prefill.fingerprint)
@@ -137,36 +134,27 @@ end
 local function choose(ask)
   local found = {
     rows = {},
-    struck = {},
-    set_aside = {},
+    reasons = {},
     soonest_ms = 0,
     drawn = 0,
-    next_number = string.gmatch(ask.draws, '%S+'),
+    next_number = string.gmatch(ask.draws, '[^ ]+'),
   }
   local kept = follow_pin(ask, found)
   if kept then
     return accept(ask, found, kept, 'kept')
   end
-  local others, crowded, left = {}, {}, { ask.left }
+  local others, crowded = {}, {}
   for index = 1, #ask.locations do
     if index ~= ask.left then
       others[#others + 1] = index
     end
   end
   if ask.left then
-    found.set_aside[ask.left] = 'over_affinity_ceiling'
+    found.reasons[ask.left] = 'over_affinity_ceiling'
   end
-  for _, pool in ipairs({ others, crowded, left }) do
-    local sets_aside = pool == others and ask.order == 'draw'
-    local index = draw_lighter(ask, found, pool, sets_aside and crowded)
-    if found.is_short then
-      return found
-    end
-    if index then
-      return accept(ask, found, index, 'made')
-    end
-  end
-  return found
+  local index = draw_lighter(ask, found, others, ask.order == 'draw' and crowded)
+    or draw_lighter(ask, found, crowded) or draw_lighter(ask, found, { ask.left })
+  return index and accept(ask, found, index, 'made') or found
 end
 
 -- A fault in what looks at prefill (a hint that is no hash any more, say) must not cost a request:
@@ -189,18 +177,13 @@ end
 
 -- "<location>=<reason> ..." of the endpoints that were passed over.
 local function reasons_of(ask, found)
-  local words = found.struck
-  for index, location in ipairs(next(found.set_aside) and ask.locations or {}) do
-    if found.set_aside[index] then
-      words[#words + 1] = location .. '=' .. found.set_aside[index]
-    end
+  if not next(found.reasons) then
+    return ''
+  end
+  local words = {}
+  for index, location in ipairs(ask.locations) do
+    local reason = found.reasons[index]
+    words[#words + 1] = reason and location .. '=' .. reason
   end
   return table.concat(words, ' ')
-end
-
--- Judges the candidates that the draw had no need to look at.
-local function judge_rest(ask, found)
-  for index = 1, #ask.locations do
-    row_of(ask, found, index)
-  end
 end

@@ -31,25 +31,3 @@ end
 local function uncached(total, hint)
   return hint and math.max(total - hint.tokens, 0) or total
 end
-
-local function read_prompt(tokens, fingerprint, anchor, ttl_ms)
-  return {
-    tokens = tonumber(tokens),
-    fingerprint = fingerprint,
-    anchor = anchor,
-    ttl_ms = tonumber(ttl_ms),
-  }
-end
-
--- Notes a prefill that has come to its first output; without tokens there is nothing to note. A
--- key that somebody has made something else of is left so, until it dies like any other.
-local function confirm_hint(endpoints, key, location, prompt, now)
-  if prompt.tokens <= 0 then
-    return
-  end
-  local generation = whole(redis.call('HGET', endpoints, location .. ':generation'))
-  local text = string.format('tokens=%.0f until_ms=%.0f generation=%.0f fingerprint=%s anchor=%s',
-    prompt.tokens, now + prompt.ttl_ms, generation, prompt.fingerprint, prompt.anchor)
-  redis.pcall('HSET', key, location, text)
-  redis.call('PEXPIRE', key, prompt.ttl_ms)
-end

@@ -3,14 +3,11 @@
 -- @include lib/conn
 -- @include lib/number
 
--- Reads fields as they stand, or as they would without the claims that have ended.
-local function read_fields(ask, names)
-  local fields = redis.call('HMGET', ask.endpoints, unpack(names))
-  for i, name in ipairs(ask.given_back and names or {}) do
-    local back = ask.given_back[name]
-    fields[i] = back and math.max(whole(fields[i]) - back, 0) or fields[i]
+-- Takes out of fields what claims that have ended still seem to hold.
+local function give_back(back, names, fields)
+  for i, name in ipairs(names) do
+    fields[i] = back[name] and whole(fields[i]) - back[name] or fields[i]
   end
-  return fields
 end
 
 -- What is known of an endpoint. A healthy one has no circuit, and most are.
@@ -22,7 +19,10 @@ local function look_at(ask, location)
     names[6] = location .. ':elephants'
     names[7] = location .. ':generation'
   end
-  local fields = read_fields(ask, names)
+  local fields = redis.call('HMGET', ask.endpoints, unpack(names))
+  if ask.given_back then
+    give_back(ask.given_back, names, fields)
+  end
   local row = {
     circuit = fields[1],
     conn = fields[2],
@@ -50,11 +50,11 @@ local function judge(ask, location)
   if ask.order == 'pinned' then
     return row
   end
-  local reason, left_ms, takes_probe = judge_circuit(row, ask.now, ask.policy.cooldown_ms)
+  local reason, left_ms, takes_probe = judge_circuit(row, ask.now, ask.cooldown_ms)
   if reason then
     return false, reason, left_ms
   end
-  local blocked_ms = blocked_here_ms(row.conn, ask.replica, ask.now, ask.policy)
+  local blocked_ms = blocked_here_ms(row.conn, ask.replica, ask.now, ask)
   if blocked_ms > 0 then
     return false, 'unreachable_from_here', blocked_ms
   end

@@ -1,6 +1,7 @@
 -- pin: the endpoint that a caller stays on, `location=... created_ms=... until_ms=...`.
 --
 -- Text under a key of its own. Nonsense is no pin.
+-- @include lib/number
 
 local PIN_TTL_MS = 300 * 1000
 
@@ -26,15 +27,7 @@ local function write_pin(key, location, created_ms, now, max_age_ms)
   if max_age_ms > 0 then
     until_ms = math.min(until_ms, created_ms + max_age_ms)
   end
-  local text = string.format(
-    'location=%s created_ms=%.0f until_ms=%.0f', location, created_ms, until_ms)
-  redis.call('SET', key, text, 'PX', until_ms - now)
-end
-
--- Drops the pin if it names this endpoint: another may have been made in the meantime.
-local function drop_pin(key, location)
-  local text = redis.pcall('GET', key)
-  if type(text) == 'string' and string.match(text, '^location=(%S+)') == location then
-    redis.call('DEL', key)
-  end
+  local text =
+    string.format('location=%s created_ms=%d until_ms=%d', location, created_ms, until_ms)
+  redis.call('SET', key, text, 'PX', spell(until_ms - now))
 end

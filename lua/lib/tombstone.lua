@@ -24,16 +24,3 @@ end
 local function remove_tombstone(reaped, claim)
   redis.call('ZREM', reaped, claim, claim .. ' first')
 end
-
--- Forgets those that no settle can ask for any more, and those that a clock set back has made void.
-local function forget_tombstones(reaped, now, limit)
-  for _, range in ipairs({
-    { '-inf', string.format('%.0f', now) },
-    { string.format('(%.0f', now + TOMBSTONE_MS), '+inf' },
-  }) do
-    local void = redis.call('ZRANGEBYSCORE', reaped, range[1], range[2], 'LIMIT', 0, limit)
-    if #void > 0 then
-      redis.call('ZREM', reaped, unpack(void))
-    end
-  end
-end

@@ -1,13 +1,17 @@
-"""The reference: what the scripts must do to one model's claims and circuits, in plain Python.
+"""The reference: what the scripts must do to one model's state, in plain Python.
 
-It knows nothing of Redis, and judges by filtering first.
+It knows nothing of Redis, and counts by summing up over claims.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gateway.state.store import Policy
+from gateway.core.prompt import Prompt
+from gateway.state.policy import Policy
+from tests.lua.drawing import Endpoint, Instance, by_numbers
+from tests.lua.rig import PIN_MS
 
 TOMBSTONE_MS = 600_000
 ADMISSION_REAPS = 4
@@ -17,7 +21,15 @@ ADMISSION_REAPS = 4
 class Claim:
     location: str
     deadline: int
+    caller: str = ""
+    tokens: int = 0
+    """In prefill; none after the first output."""
+    is_elephant: bool = False
     first: bool = False
+    is_probe: bool = False
+
+    def end_prefill(self) -> None:
+        self.first, self.tokens, self.is_elephant = True, 0, False
 
 
 @dataclass
@@ -28,6 +40,22 @@ class Circuit:
     opened_at: int = 0
     probe: str = ""
     probe_until: int = 0
+    generation: int = 0
+
+
+@dataclass
+class Hint:
+    tokens: int
+    until: int
+    generation: int
+    fingerprint: str
+
+
+@dataclass
+class Pin:
+    location: str
+    created: int
+    until: int
 
 
 @dataclass
@@ -40,6 +68,10 @@ class Model:
     claims: dict[str, Claim] = field(default_factory=dict)
     tombstones: dict[str, tuple[int, bool]] = field(default_factory=dict)
     circuits: dict[str, Circuit] = field(default_factory=dict)
+    hints: dict[tuple[str, str], Hint] = field(default_factory=dict)
+    """By caller and location; also those that are void."""
+    pins: dict[str, Pin] = field(default_factory=dict)
+    """By caller; also those that are void."""
     at_ms: int = 0
     """When something was last decided: a clock a little behind that stands still."""
 
@@ -49,8 +81,20 @@ class Model:
     def clock(self, now: int) -> int:
         return self.at_ms if now < self.at_ms < now + 5_000 else now
 
+    def standing(self, at: str) -> list[Claim]:
+        return [claim for claim in self.claims.values() if claim.location == at]
+
     def inflight(self, at: str) -> int:
-        return sum(claim.location == at for claim in self.claims.values())
+        return len(self.standing(at))
+
+    def backlog(self, at: str) -> int:
+        return sum(claim.tokens for claim in self.standing(at))
+
+    def elephants(self, at: str) -> int:
+        return sum(claim.is_elephant for claim in self.standing(at))
+
+    def own(self, at: str, caller: str) -> int:
+        return sum(claim.tokens for claim in self.standing(at) if claim.caller == caller)
 
     def refusal(self, at: str, now: int) -> str:
         """Why an endpoint may not be used; empty when it may."""
@@ -61,33 +105,91 @@ class Model:
             return "probe_in_flight"
         return ""
 
-    def admit(self, claim: str, now: int, *, pinned: str = "") -> tuple[str, bool]:
-        """The first admissible location and whether it is a probe; `("", False)` when refused."""
+    def uncached(self, at: str, prompt: Prompt, now: int, *, fingerprint: str = "") -> int:
+        """Tokens to be prefilled there, believing only hints of a conversation if one is named."""
+        hint = self.hints.get((prompt.caller, at))
+        is_good = (
+            hint is not None
+            and bool(prompt.caller)
+            and now < hint.until <= now + self.policy.hint_ttl_ms
+            and hint.generation == self.circuits[at].generation
+            and fingerprint in ("", hint.fingerprint)
+        )
+        return max(prompt.tokens - hint.tokens, 0) if hint and is_good else prompt.tokens
+
+    def pinned(self, caller: str, now: int) -> str:
+        """Where a caller stays, if its pin stands."""
+        pin = self.pins.get(caller)
+        stands = pin and pin.created <= now < pin.until <= now + PIN_MS
+        return pin.location if pin and stands else ""
+
+    def admit(
+        self,
+        claim: str,
+        now: int,
+        *,
+        prompt: Prompt,
+        order: str,
+        u: Sequence[float],
+        only: str = "",
+    ) -> Claim | None:
+        """The claim that is granted; none when it is refused. `only` is the one candidate."""
         now = self.clock(now)
         self.reap(now, ADMISSION_REAPS)
-        for at in (pinned,) if pinned else self.locations:
-            if pinned or not self.refusal(at, now):
-                circuit = self.circuits[at]
-                probe = not pinned and circuit.state != "closed"
-                if probe:
-                    circuit.state, circuit.probe = "half_open", claim
-                    circuit.probe_until = now + self.policy.cooldown_ms
-                self.claims[claim] = Claim(at, now + self.lease_ms)
-                self.at_ms = now
-                return at, probe
-        return "", False
+        at = only or self._chosen(now, prompt, order, u)
+        if not at:
+            return None
+        circuit = self.circuits[at]
+        held = Claim(at, now + self.lease_ms, prompt.caller)
+        held.tokens = self.uncached(at, prompt, now)
+        strict = self.uncached(at, prompt, now, fingerprint=prompt.fingerprint)
+        held.is_elephant = strict >= self.policy.elephant_tokens
+        held.is_probe = not only and circuit.state != "closed"
+        if held.is_probe:
+            circuit.state, circuit.probe = "half_open", claim
+            circuit.probe_until = now + self.policy.cooldown_ms
+        if order == "draw" and prompt.caller:
+            is_kept = self.pinned(prompt.caller, now) and self.instance(now, prompt).kept
+            created = self.pins[prompt.caller].created if is_kept else now
+            until = min(now + PIN_MS, created + self.policy.pin_max_age_ms)
+            self.pins[prompt.caller] = Pin(at, created, until)
+        self.claims[claim] = held
+        self.at_ms = now
+        return held
 
-    def first_token(self, claim: str) -> str:
+    def _chosen(self, now: int, prompt: Prompt, order: str, u: Sequence[float]) -> str | None:
+        if order == "declared":
+            return next((at for at in self.locations if not self.refusal(at, now)), None)
+        return by_numbers(self.instance(now, prompt), u)[0]
+
+    def instance(self, now: int, prompt: Prompt) -> Instance:
+        """What a draw has before it."""
+        endpoints = {
+            at: Endpoint(
+                is_blocked=bool(self.refusal(at, now)),
+                backlog=self.backlog(at),
+                own=self.own(at, prompt.caller) if prompt.caller else 0,
+                elephants=self.elephants(at),
+                uncached=self.uncached(at, prompt, now),
+            )
+            for at in self.locations
+        }
+        pinned = self.pinned(prompt.caller, now) if prompt.caller else ""
+        return Instance(endpoints, self.policy, pinned=pinned)
+
+    def first_token(self, claim: str, prompt: Prompt, now: int) -> str:
         held = self.claims.get(claim)
         if held is None:
             return "gone"
         if held.first:
             return "again"
-        held.first = True
-        self._success(held.location)
+        held.end_prefill()
+        self._success(held.location, prompt, self.clock(now))
         return "done"
 
-    def settle(self, claim: str, at: str, outcome: str, now: int) -> str:
+    def settle(
+        self, claim: str, at: str, outcome: str, now: int, *, prompt: Prompt, unpin: bool
+    ) -> str:
         now = self.clock(now)
         held = self.claims.get(claim)
         if held:
@@ -98,8 +200,11 @@ class Model:
         else:
             return "gone"
         self.at_ms = now
+        pin = self.pins.get(prompt.caller)
+        if unpin and pin and pin.location == at:
+            del self.pins[prompt.caller]
         if outcome == "success" and not counted:
-            self._success(at)
+            self._success(at, prompt, now)
         elif outcome == "failure":
             self._failure(at, now)
         return status
@@ -111,6 +216,15 @@ class Model:
                 self.claims[claim].deadline = now + self.lease_ms
         return [claim for claim in claims if claim not in self.claims]
 
+    def reassert(self, claim: str, held: Claim, now: int) -> str:
+        if claim in self.claims:
+            return "again"
+        self.at_ms = held.deadline = self.clock(now)
+        held.deadline += self.lease_ms
+        self.claims[claim] = held
+        self.tombstones.pop(claim, None)
+        return "done"
+
     def reap(self, now: int, limit: int) -> int:
         now = self.clock(now)
         due = sorted(
@@ -121,20 +235,32 @@ class Model:
             self._release(claim)
         return len(due)
 
+    def forget(self) -> None:
+        """The store was emptied."""
+        self.__init__(self.policy, self.locations, self.lease_ms)  # type: ignore[misc]
+
     def _release(self, claim: str) -> None:
         circuit = self.circuits[self.claims.pop(claim).location]
         if circuit.probe == claim:
             circuit.probe = ""
 
-    def _success(self, at: str) -> None:
+    def _success(self, at: str, prompt: Prompt, now: int) -> None:
         circuit, alpha = self.circuits[at], self.policy.ewma_alpha
         circuit.availability = (1 - alpha) * circuit.availability + alpha
         circuit.state, circuit.failures, circuit.probe = "closed", 0, ""
+        if prompt.caller and prompt.tokens:
+            self.hints[prompt.caller, at] = Hint(
+                prompt.tokens,
+                now + self.policy.hint_ttl_ms,
+                circuit.generation,
+                prompt.fingerprint,
+            )
 
     def _failure(self, at: str, now: int) -> None:
         circuit, alpha = self.circuits[at], self.policy.ewma_alpha
         circuit.availability *= 1 - alpha
         circuit.failures += 1
+        circuit.generation += 1
         if (
             circuit.failures >= self.policy.failure_threshold
             or circuit.availability < self.policy.min_availability

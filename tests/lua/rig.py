@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from redis.exceptions import NoScriptError
 
-from gateway.state.keys import Keys
-from gateway.state.scripts import folder, load_all, sha1
 from gateway.core.prompt import NO_PROMPT, Prompt
+from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply, ExplainReply, RecordReply
+from gateway.state.scripts import folder, load_all, sha1
 from gateway.state.store import OWN_DIGITS
 from tests.redis_servers import ScriptStore
 
@@ -20,6 +20,10 @@ START_MS = 1_700_000_000_000
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 DAY = 24 * HOUR
 LEASE_MS = 15_000
+PIN_MS = 300_000
+CALLER = "0123456789abcdef"
+OWN = CALLER[:OWN_DIGITS]
+"""How an endpoint's row names what is the caller's own."""
 
 # The time travels behind the last argument, so that it moves while the scripts' texts stay.
 SCRIPTS = load_all(
@@ -27,22 +31,30 @@ SCRIPTS = load_all(
 )
 
 
+def prompt(tokens: int = 60_000, caller: str = CALLER, **digests: str) -> Prompt:
+    """A prompt of the usual caller's."""
+    return Prompt(caller=caller, tokens=tokens, **digests)
+
+
 class Rig:
-    """Calls scripts on a fresh model `x`; `now_ms` is the server's clock."""
+    """Calls scripts on a fresh model `x`; `now_ms` is the server's clock.
+
+    Its keys are those of the model and of the usual caller.
+    """
 
     def __init__(self, store: ScriptStore, keys: Keys, model_id: str = "x") -> None:
         self.store = store
         self.client = store.client
-        self.keys = keys.caller(model_id, "") | keys.cluster()
-        self.model_keys = list(keys.caller(model_id, "").values())
+        self.keys = keys.caller(model_id, CALLER) | keys.cluster()
+        self.model_keys = list(keys.caller(model_id, CALLER).values())
         self._keys, self._model_id = keys, model_id
         self.now_ms = START_MS
         self.policy = Policy()
 
-    def run(self, name: str, *, of: str = "", **args: str | int) -> list[Any]:
-        """Run a script by its names, as any caller does, with the keys `of` a caller."""
+    def run(self, name: str, *, of: str = CALLER, **args: str | int) -> list[Any]:
+        """Run a script by its names, as the gateway does, with the keys `of` a caller."""
         script = SCRIPTS[name]
-        every = self.keys | self._keys.caller(self._model_id, of)
+        every = self.keys if of == CALLER else self.keys | self._keys.caller(self._model_id, of)
         keys, ordered = script.order(every, args)
         text = script.text(shebang=self.store.takes_shebang)
         rest = [*keys, *map(str, ordered), str(self.now_ms)]
@@ -68,10 +80,15 @@ class Rig:
         lease_ms: int = LEASE_MS,
         epoch: int = 0,
         prompt: Prompt = NO_PROMPT,
+        affinity: int | None = None,
     ) -> AdmitReply:
-        """Pins and prefill are those of the prompt's caller, if it has one."""
+        """The pin is that of the prompt's caller, if it has one, and the policy says so."""
         args = self._decision(candidates, u, tried, order, epoch, prompt)
-        reply = self.run("admit", of=prompt.caller, claim=claim, lease_ms=lease_ms, **args)
+        if affinity is not None:
+            args["affinity"] = affinity
+        reply = self.run(
+            "admit", of=prompt.caller or CALLER, claim=claim, lease_ms=lease_ms, **args
+        )
         return msgspec.convert(reply, AdmitReply)
 
     def explain(
@@ -86,7 +103,7 @@ class Rig:
         replica: str = "r",
     ) -> ExplainReply:
         args = self._decision(candidates, u, tried, order, epoch, prompt)
-        reply = self.run("explain", of=prompt.caller, replica=replica, **args)
+        reply = self.run("explain", of=prompt.caller or CALLER, replica=replica, **args)
         return msgspec.convert(reply, ExplainReply)
 
     def _decision(
@@ -98,7 +115,6 @@ class Rig:
         epoch: int,
         prompt: Prompt,
     ) -> dict[str, str | int]:
-        follows = bool(prompt.caller) and self.policy.affinity and order == "draw"
         return {
             "epoch": epoch,
             "candidates": candidates,
@@ -106,7 +122,7 @@ class Rig:
             "order": order,
             "draws": " ".join(f"{number:.17g}" for number in u),
             "caller": prompt.caller[:OWN_DIGITS],
-            "affinity": int(follows),
+            "affinity": int(self.policy.affinity and bool(prompt.caller)),
             "prompt_tokens": prompt.tokens,
             "fingerprint": prompt.fingerprint,
             **self.policy.to_decide,
@@ -115,7 +131,7 @@ class Rig:
     def first_token(self, claim: str, *, prompt: Prompt = NO_PROMPT) -> RecordReply:
         reply = self.run(
             "first_token",
-            of=prompt.caller,
+            of=prompt.caller or CALLER,
             claim=claim,
             ewma_alpha=self.policy.to_record["ewma_alpha"],
             hint_ttl_ms=self.policy.hint_ttl_ms,
@@ -138,7 +154,7 @@ class Rig:
         failed = outcome not in ("success", "neutral")
         reply = self.run(
             "settle",
-            of=prompt.caller,
+            of=prompt.caller or CALLER,
             claim=claim,
             location=at,
             outcome=outcome,
@@ -194,6 +210,34 @@ class Rig:
             self.attempt(f"opener.{number}", "failure", at=at)
         assert self.field(f"{at}:circuit") == "open"
 
+    def put(self, fields: Mapping[str, str | int]) -> None:
+        """Edit endpoints by hand."""
+        self.client.hset(self.keys["endpoints"], mapping=dict(fields))
+
+    def put_pin(
+        self, at: str, *, created_ms: int | None = None, until_ms: int | None = None
+    ) -> None:
+        """Pin the caller by hand; just now, unless said otherwise."""
+        created = self.now_ms if created_ms is None else created_ms
+        until = self.now_ms + PIN_MS if until_ms is None else until_ms
+        self.client.set(self.keys["pin"], f"location={at} created_ms={created} until_ms={until}")
+
+    def put_hint(self, at: str, tokens: int, *, fingerprint: str = "", anchor: str = "") -> None:
+        """Have an endpoint believed, by hand, to have so much of the caller's prompts cached."""
+        text = (
+            f"tokens={tokens} until_ms={self.now_ms + self.policy.hint_ttl_ms} "
+            f"generation={self.field(f'{at}:generation') or 0} "
+            f"fingerprint={fingerprint} anchor={anchor}"
+        )
+        self.client.hset(self.keys["hint"], at, text)
+
+    def override(
+        self, field: str, value: str, routes: str = "a one 1 b two 1", *, force: int = 0
+    ) -> tuple[str, int]:
+        """Set an override. Returns the status and the epoch."""
+        status, epoch = self.run("override", field=field, value=value, routes=routes, force=force)
+        return status, int(epoch)
+
     # What a test looks at.
 
     def fields(self) -> dict[str, str]:
@@ -204,9 +248,13 @@ class Rig:
     def field(self, name: str) -> str | None:
         return self.client.hget(self.keys["endpoints"], name)
 
-    def put(self, fields: Mapping[str, str | int]) -> None:
-        """Edit endpoints by hand."""
-        self.client.hset(self.keys["endpoints"], mapping=dict(fields))
+    def pin(self) -> str | None:
+        """Where the caller is pinned to."""
+        text = self.client.get(self.keys["pin"])
+        return text.removeprefix("location=").split()[0] if text else None
+
+    def hint(self, at: str) -> str | None:
+        return self.client.hget(self.keys["hint"], at)
 
     def holding(self, claim: str) -> str | None:
         return self.client.hget(self.keys["claimed"], claim)

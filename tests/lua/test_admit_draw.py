@@ -2,42 +2,117 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.lua.rig import Rig
+from gateway.state.keys import Keys
+from gateway.state.policy import Policy
+from tests.lua.drawing import (
+    Endpoint,
+    Instance,
+    by_numbers,
+    chances_filtering_first,
+    chances_lazily,
+)
+from tests.lua.rig import Rig, prompt
+from tests.redis_servers import ScriptStore
+
+PROMPT_TOKENS = 300_000
+ALWAYS_THE_SAME = settings(
+    max_examples=150,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+endpoints = st.builds(
+    Endpoint,
+    weight=st.sampled_from([0.1, 0.5, 1, 2.5, 9]),
+    is_blocked=st.sampled_from([False, False, True]),
+    backlog=st.sampled_from([0, 1, 49_999, 50_000, 60_000, 150_000, 150_001, 400_000]),
+    elephants=st.sampled_from([0, 0, 1, 2]),
+    uncached=st.sampled_from([0, 199_999, 200_000, PROMPT_TOKENS]),
+)
+policies = st.builds(
+    Policy,
+    prefill=st.sampled_from([True, True, True, False]),
+    intervene_tokens=st.sampled_from([0, 1, 50_000]),
+    elephant_limit=st.sampled_from([1, 2]),
+)
+numbers = st.sampled_from([0.0, 0.5, 1 - 2**-53]) | st.integers(0, 2**53 - 1).map(
+    lambda bits: bits / 2**53
+)
 
 
-def lazy(weights: Mapping[str, float], blocked: set[str], u: Sequence[float]) -> str | None:
-    """The reference: draw, strike out, draw again. First index reached wins, drift falls last."""
-    left = list(weights)
-    for number in u:
-        if not left:
-            return None
-        total, running, found = sum(weights[at] for at in left), 0.0, left[-1]
-        threshold = number * total
-        for at in left:
-            running += weights[at]
-            if total > 0 and threshold <= running:
-                found = at
-                break
-        if found not in blocked:
-            return found
-        left.remove(found)
-    return None
+@st.composite
+def instances(draw: st.DrawFn, most: int) -> Instance:
+    names = ["a", "b", "c", "d", "e", "f"][: draw(st.integers(1, most))]
+    found = {at: draw(endpoints) for at in names}
+    return Instance(found, draw(policies), pinned=draw(st.sampled_from(["", *names])))
 
 
-def packed(weights: Mapping[str, float]) -> str:
+def arrange(rig: Rig, instance: Instance) -> str:
+    """Put an instance into Redis. Returns the candidates as `admit` takes them."""
+    rig.policy = instance.policy
+    for at, endpoint in instance.endpoints.items():
+        rig.put({f"{at}:prefill_tokens": endpoint.backlog, f"{at}:elephants": endpoint.elephants})
+        if endpoint.is_blocked:
+            rig.put({f"{at}:circuit": "open", f"{at}:opened_at_ms": rig.now_ms})
+        rig.put_hint(at, PROMPT_TOKENS - endpoint.uncached)
+    if instance.pinned:
+        rig.put_pin(instance.pinned)
+    return packed({at: endpoint.weight for at, endpoint in instance.endpoints.items()})
+
+
+def packed(weights: dict[str, float]) -> str:
     return " ".join(f"{at} {weight:.17g}" for at, weight in weights.items())
 
 
-def instance(rng: random.Random) -> tuple[dict[str, float], set[str]]:
-    weights = {f"e{i}": rng.choice([0.1, 0.5, 1, 2.5, 9]) for i in range(rng.randint(1, 7))}
-    blocked = {at for at in weights if rng.random() < 0.4}
-    return weights, blocked
+@given(instances(most=4))
+@settings(ALWAYS_THE_SAME, max_examples=400)
+def test_drawing_lazily_has_exactly_the_chances_of_filtering_first(instance: Instance) -> None:
+    assert chances_lazily(instance) == chances_filtering_first(instance)
+
+
+models = itertools.count()
+
+
+@given(instance=instances(most=6), u=st.lists(numbers, min_size=8, max_size=8))
+@ALWAYS_THE_SAME
+def test_any_instance_is_drawn_as_the_reference_draws(
+    store_server: ScriptStore, keys: Keys, instance: Instance, u: list[float]
+) -> None:
+    rig = Rig(store_server, keys, f"m{next(models)}")
+    candidates = arrange(rig, instance)
+
+    reply = rig.admit("r.1", candidates, u=u, prompt=prompt(PROMPT_TOKENS))
+
+    location, used = by_numbers(instance, u)
+    assert ((reply.location or None), reply.drawn) == (location, used)
+    assert reply.pin == ("" if location is None else "kept" if instance.kept else "made")
+    if location is None:
+        assert reply.passed_over().keys() == instance.endpoints.keys(), (
+            "a refusal knows all reasons"
+        )
+
+
+@given(instance=instances(most=6), u=st.lists(numbers, min_size=8, max_size=8))
+@settings(ALWAYS_THE_SAME, max_examples=60)
+def test_one_number_for_each_candidate_and_two_more_always_suffice(
+    store_server: ScriptStore, keys: Keys, instance: Instance, u: list[float]
+) -> None:
+    rig = Rig(store_server, keys, f"m{next(models)}")
+    candidates = arrange(rig, instance)
+
+    enough = len(instance.endpoints) + 2
+
+    assert not rig.admit("r.1", candidates, u=u[:enough], prompt=prompt(PROMPT_TOKENS)).is_short
 
 
 @pytest.mark.parametrize(
@@ -80,10 +155,10 @@ def test_nine_to_one_is_drawn_nine_to_one(rig: Rig) -> None:
 
 
 def test_one_number_is_used_for_each_endpoint_looked_at(rig: Rig) -> None:
-    reply = rig.admit("r.1", "a 1 b 1 c 1 d 1", u=(0.0, 0.0, 0.9, 0.0), tried="a b")
+    reply = rig.admit("r.1", "a 1 b 1 c 1 d 1", u=(0.9, 0.0, 0.9, 0.0), tried="a d")
 
-    assert (reply.location, reply.drawn) == ("d", 3)
-    assert list(reply.passed_over()) == ["a", "b"], "in the order in which they were drawn"
+    assert (reply.location, reply.drawn) == ("c", 3)
+    assert list(reply.passed_over()) == ["a", "d"], "in the order in which they are declared"
 
 
 def test_same_numbers_and_same_state_give_the_same_endpoint(rig: Rig) -> None:
@@ -93,37 +168,3 @@ def test_same_numbers_and_same_state_give_the_same_endpoint(rig: Rig) -> None:
     drawn = {rig.admit(f"r.{i}", "a 1 b 2 c 3 d 4", u=u, tried="c").location for i in range(10)}
 
     assert len(drawn) == 1
-
-
-def test_random_instances_are_drawn_as_the_reference_draws(rig: Rig) -> None:
-    rng = random.Random(4)
-    for number in range(150):
-        weights, blocked = instance(rng)
-        u = [rng.choice([0.0, rng.random(), 1 - 2**-53]) for _ in weights]
-
-        reply = rig.admit(f"r.{number}", packed(weights), u=u, tried=" ".join(blocked))
-
-        assert (reply.location or None) == lazy(weights, blocked, u)
-        assert reply.is_admitted == bool(weights.keys() - blocked)
-        if not reply.is_admitted:
-            assert reply.passed_over().keys() == blocked, "a refusal knows why of everyone"
-
-
-def test_the_reference_has_the_distribution_of_filtering_first() -> None:
-    rng = random.Random(5)
-    draws = 8_000
-    for _ in range(12):
-        weights, blocked = instance(rng)
-        open_to_us = {at: weight for at, weight in weights.items() if at not in blocked}
-        if not open_to_us:
-            continue
-
-        drawn = Counter(
-            lazy(weights, blocked, [rng.random() for _ in weights]) for _ in range(draws)
-        )
-
-        total = sum(open_to_us.values())
-        for at, weight in open_to_us.items():
-            share = weight / total
-            spread = (share * (1 - share) / draws) ** 0.5
-            assert abs(drawn[at] / draws - share) <= 5 * spread

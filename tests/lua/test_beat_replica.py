@@ -77,3 +77,49 @@ def test_small_step_back_of_the_clock_kills_nobody(rig: Rig) -> None:
     rig.later(-4_999)
 
     assert rig.beat("r2") == 2
+
+
+class TestTheSalt:
+    def beat(self, rig: Rig, replica: str, salt: str, about: str = "host=h") -> str:
+        answer = rig.run("beat_replica", replica=replica, about=about, ttl_ms=TTL_MS, salt=salt)
+        return answer[2]
+
+    def test_that_came_first_stands(self, rig: Rig) -> None:
+        assert self.beat(rig, "r1", "one") == "one"
+        assert self.beat(rig, "r2", "two") == "one"
+
+    def test_outlives_every_replica(self, rig: Rig) -> None:
+        self.beat(rig, "r1", "one")
+
+        assert rig.ttls()["salt"] == -1
+
+    def test_is_put_back_into_a_store_that_was_emptied_by_whoever_beats_next(
+        self, rig: Rig
+    ) -> None:
+        self.beat(rig, "r1", "one")
+        rig.client.delete(rig.keys["salt"], rig.keys["replicas"])
+
+        assert self.beat(rig, "r1", "one") == "one"
+        assert self.beat(rig, "r2", "two") == "one"
+
+    def test_is_neither_asked_for_nor_told_where_a_secret_is_used(self, rig: Rig) -> None:
+        assert self.beat(rig, "r1", "") == ""
+        assert "salt" not in rig.ttls()
+
+        self.beat(rig, "r2", "one")
+        assert self.beat(rig, "r1", "") == ""
+
+
+def test_replicas_are_told_with_the_time(rig: Rig) -> None:
+    rig.beat("r1", "host=h version=1")
+    rig.later(500)
+    before = rig.state()
+
+    _, now_ms, fields = rig.run("replicas")
+
+    assert (now_ms, fields) == (START_MS + 500, ["r1", f"seen_ms={START_MS} host=h version=1"])
+    assert rig.state() == before
+
+
+def test_there_are_no_replicas_at_first(rig: Rig) -> None:
+    assert rig.run("replicas") == ["done", START_MS, []]

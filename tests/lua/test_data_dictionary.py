@@ -3,45 +3,87 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
+import redis
 
-from gateway.state.keys import CLUSTER_KINDS, MODEL_KINDS, Keys
+from gateway.state.keys import CALLER_KINDS, CLUSTER_KINDS, MODEL_KINDS, Keys
 from gateway.state.scripts import folder
 from tests.lua.happy import HAPPY
 from tests.lua.rig import DAY, MINUTE, SCRIPTS, Rig
+from tests.redis_servers import RedisServer, script_store
 
 README = (folder() / "README.md").read_text("utf-8")
 SOURCES = "\n".join(path.read_text("utf-8") for path in folder().rglob("*.lua"))
-KEY = re.compile(r"^\| `(gw:\S+)` \| (\w+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
-FIELD = re.compile(r"^\| `(?:<location>:)?(\w+)` \| [^|]+ \|$", re.MULTILINE)
+KEY = re.compile(r"^\| `(gw:\{\S+?\}:(\w+)\S*)` \| (\w+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
+FIELD = re.compile(r"^\| `(?:<location>:)?(\w+)(?::<caller8>)?` \| [^|]+ \|$", re.MULTILINE)
 SCRIPT = re.compile(r"^\| `(\w+)` \| .+ \| .+ \|$", re.MULTILINE)
-LASTS = {"endpoints": 7 * DAY, "claims": 8 * DAY, "claimed": 8 * DAY, "reaped": 10 * MINUTE}
+LASTS = {
+    "endpoints": 7 * DAY,
+    "claims": 8 * DAY,
+    "claimed": 8 * DAY,
+    "reaped": 10 * MINUTE,
+    "pin": 5 * MINUTE,
+    "hint": 20 * MINUTE,
+    "replicas": MINUTE,
+}
 
-KINDS = {match[1].rpartition(":")[2]: match for match in KEY.finditer(README)}
+KINDS = {match[2]: match for match in KEY.finditer(README)}
 
 
-def spelt(pattern: str, kind: str) -> str:
+def spelt(kind: str) -> str:
     """The key that `keys.py` spells where the README has a pattern."""
-    keys = Keys().cluster() if "{cluster}" in pattern else Keys().model("<model>")
+    keys = Keys().caller("<model>", "<caller>") | Keys().cluster()
     return keys[kind].replace("%3Cmodel%3E", "<model>")
 
 
 def test_every_kind_of_key_is_listed_and_no_other() -> None:
-    assert KINDS.keys() == {*MODEL_KINDS, *CLUSTER_KINDS}
+    assert KINDS.keys() == {*MODEL_KINDS, *CALLER_KINDS, *CLUSTER_KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_key_is_spelt_as_it_is_in_redis(kind: str) -> None:
-    assert KINDS[kind][1] == spelt(KINDS[kind][1], kind)
+    assert KINDS[kind][1] == spelt(kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_writers_of_a_key_are_the_scripts_that_take_it(kind: str) -> None:
-    written_by = set(re.findall(r"`(\w+)`", KINDS[kind][5]))
+@pytest.fixture
+def watched(redis_server: RedisServer, keys: Keys) -> Iterator[Rig]:
+    """A rig on a server whose MONITOR tells what scripts do."""
+    with script_store(redis_server) as store:
+        yield Rig(store, keys)
 
-    readers = {"rows"}
-    assert written_by == {name for name, it in SCRIPTS.items() if kind in it.keys} - readers
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_script_writes_the_keys_that_say_so_and_no_other(watched: Rig, name: str) -> None:
+    before, call = HAPPY[name]
+    before(watched)
+    kinds = {key: kind for kind, key in watched.keys.items()}
+
+    done = commands(watched.client, lambda: call(watched))
+
+    writes = [(kinds[key], command) for command, key in done if is_write(watched.client, command)]
+    stated = {kind for kind, row in KINDS.items() if f"`{name}`" in row[6]}
+    assert {kind for kind, _ in writes} == stated
+
+
+def commands(client: redis.Redis, call: object) -> list[tuple[str, str]]:
+    """Every command of scripts, and its key, during a call."""
+    found = []
+    with client.monitor() as monitor:
+        call()
+        client.echo("done")
+        for said in monitor.listen():
+            words = said["command"].split()
+            if words[0].upper() == "ECHO":
+                return found
+            if said["client_type"] == "lua" and len(words) > 1:
+                found.append((words[0].upper(), words[1]))
+    raise AssertionError("MONITOR has ended")
+
+
+def is_write(client: redis.Redis, command: str) -> bool:
+    return "write" in client.execute_command("COMMAND", "INFO", command)[command.lower()]["flags"]
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
@@ -51,32 +93,52 @@ def test_script_writes_keys_of_the_type_and_life_that_are_stated(rig: Rig, name:
     call(rig)
 
     for kind, ttl in rig.ttls().items():
-        assert rig.client.type(rig.keys[kind]) == KINDS[kind][2]
-        assert 0 < ttl <= LASTS.get(kind, MINUTE)
+        assert rig.client.type(rig.keys[kind]) == KINDS[kind][3]
+        if kind in LASTS:
+            assert 0 < ttl <= LASTS[kind]
+        else:
+            assert (ttl, KINDS[kind][5]) == (-1, "none")
+
+
+def test_only_keys_that_are_to_stay_have_no_ttl() -> None:
+    assert {kind for kind, row in KINDS.items() if row[5] == "none"} == KINDS.keys() - LASTS.keys()
 
 
 def test_every_field_is_listed_and_no_other() -> None:
-    fields = re.findall(r"\.\. ':(\w+)'", SOURCES)
+    fields = re.findall(r"\.\. ':(\w+):?'", SOURCES)
+    by_setter = re.findall(r"\bset\(':(\w+):?'", SOURCES)
     alone = re.findall(r"endpoints, '(\w+)'", SOURCES)
 
-    assert set(FIELD.findall(README)) == {*fields, *alone}
+    assert set(FIELD.findall(README)) == {*fields, *by_setter, *alone}
 
 
 def test_every_script_is_listed_and_no_other() -> None:
     assert set(SCRIPT.findall(README)) == SCRIPTS.keys()
 
 
-def test_every_word_of_a_holding_is_listed() -> None:
-    known = re.search(r"local HOLDS = \{(.*?)\}", SOURCES)
+def test_every_word_of_a_holding_is_known_written_and_listed() -> None:
+    written = re.search(r"local WORDS =\s*\{(.*?)\}", SOURCES, re.DOTALL)
+    known = re.search(r"local KNOWN = \{(.*?)\}", SOURCES, re.DOTALL)
 
+    assert written
     assert known
-    assert set(re.findall(r"(\w+) = true", known[1])) == set(
-        re.findall(r"(\w+)=", KINDS["claimed"][3])
-    )
+    words = re.findall(r"'(\w+)'", written[1])
+    assert words == re.findall(r"(\w+) = true", known[1])
+    assert words == re.findall(r"(\w+)=", KINDS["claimed"][4])
+
+
+@pytest.mark.parametrize(("kind", "lib"), [("pin", "lib/pin"), ("hint", "lib/prompt")])
+def test_every_word_of_a_pin_and_of_a_hint_is_listed(kind: str, lib: str) -> None:
+    written = re.search(r"'(\w+=%[^']+)'", (folder() / f"{lib}.lua").read_text("utf-8"))
+
+    assert written
+    assert re.findall(r"(\w+)=", written[1]) == re.findall(r"(\w+)=", KINDS[kind][4])
 
 
 def test_examples_name_keys_that_exist() -> None:
     examples = re.findall(r"^redis-cli \w+ '(\S+)'", README, re.MULTILINE)
-    known = {*Keys().model("llama-3.3-70b").values(), *Keys().cluster().values()}
+    caller = re.search(r":pin:(\w+)'", README)
 
-    assert set(examples) == known
+    assert caller
+    known = Keys().caller("llama-3.3-70b", caller[1]) | Keys().cluster()
+    assert set(examples) == set(known.values())

@@ -71,8 +71,8 @@ def included(name: str) -> set[str]:
 
 def slots(text: str, kind: str) -> set[int]:
     found = {int(number) for number in re.findall(rf"{kind}\[(\d+)\]", code(text))}
-    if kind == "ARGV" and "read_ask(ARGV" in text:  # what two scripts take alike is read in one place
-        found |= {int(number) for number in re.findall(r"args\[(\d+)\]", LIBS["lib/decide"])}
+    if kind == "ARGV" and "read_ask(ARGV" in text:  # what two scripts take alike is read there
+        found |= slots(LIBS["lib/ask"], "args")
     return found
 
 
@@ -103,6 +103,14 @@ def test_includes_touch_neither_keys_nor_arguments(name: str) -> None:
         assert not slots(LIBS[lib], "(?:KEYS|ARGV)"), f"{lib} reaches around its caller"
 
 
+def test_admit_and_explain_are_asked_alike() -> None:
+    asked = slots(LIBS["lib/ask"], "args")
+
+    assert asked | {1} == set(range(1, max(asked) + 1)), "the first, the epoch, is read by each"
+    for number in sorted(asked | {1}):
+        assert SCRIPTS["admit"].args[number - 1] == SCRIPTS["explain"].args[number - 1]
+
+
 @each_verb
 def test_reply_has_the_fields_of_its_struct(name: str) -> None:
     fields = REPLIES[name].__struct_fields__
@@ -125,18 +133,19 @@ def test_body_returns_only_the_statuses_of_the_header(name: str) -> None:
 
 
 def test_reasons_are_spelt_as_python_spells_them() -> None:
-    judges = [
-        body
-        for name in ("admit", *included("admit"))
-        for body in re.findall(
-            r"^local function judge\w*\(.*?^end", FILES[name], re.MULTILINE | re.DOTALL
-        )
-    ]
+    text = "\n".join(FILES[name] for name in ("admit", *included("admit")))
+    judges = re.findall(r"^local function judge\w*\(.*?^end", text, re.MULTILINE | re.DOTALL)
+    struck = {word for body in judges for word in re.findall(r"return (?:false, )?'(\w+)'", body)}
+    aside = set(re.findall(r"reasons\[[\w.]+\] = '(\w+)'", text))
 
-    spelt = {word for body in judges for word in re.findall(r"return (?:nil, )?'(\w+)'", body)}
-
-    assert len(spelt) >= 4
-    assert spelt <= {reason.value for reason in Reason}
+    assert struck == {
+        "already_attempted",
+        "circuit_open",
+        "probe_in_flight",
+        "unreachable_from_here",
+    }
+    assert aside == {"elephant_limit", "over_affinity_ceiling"}
+    assert struck | aside <= {reason.value for reason in Reason}
 
 
 def test_outcomes_are_those_of_python() -> None:

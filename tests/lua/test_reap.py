@@ -99,7 +99,7 @@ class TestAHoldingOfANewerRelease:
     def newer(self, rig: Rig) -> None:
         """Claim `n.1` holds something that this release does not know."""
         rig.admit("n.1")
-        text = "location=a lease_ms=40000 tokens=7"
+        text = "location=a lease_ms=40000 newer=7"
         rig.client.hset(rig.keys["claimed"], "n.1", text)
         rig.later(LEASE_MS)
 
@@ -108,7 +108,7 @@ class TestAHoldingOfANewerRelease:
 
         assert rig.deadline("n.1") == rig.now_ms + 40_000
         assert rig.field("a:inflight") == "1"
-        assert rig.holding("n.1") == "location=a lease_ms=40000 tokens=7"
+        assert rig.holding("n.1") == "location=a lease_ms=40000 newer=7"
 
     def test_stands_in_nobodys_way(self, rig: Rig) -> None:
         for i in range(6):

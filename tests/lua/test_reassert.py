@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
-from tests.lua.rig import LEASE_MS, Rig
+from tests.lua.rig import CALLER, LEASE_MS, OWN, Rig, prompt
 
 
 def test_into_an_empty_model_counts_the_claim(rig: Rig) -> None:
@@ -106,3 +108,63 @@ def test_edited_count_starts_from_nothing(rig: Rig, count: str) -> None:
     rig.reassert("r.1")
 
     assert rig.field("a:inflight") == "1"
+
+
+class TestWhatIsInPrefill:
+    HELD: ClassVar = {"tokens": 300_000, "elephant": 1, "caller": CALLER}
+
+    def test_is_put_back_with_the_claim(self, rig: Rig) -> None:
+        rig.admit("r.1", prompt=prompt(300_000))
+        before, holding = rig.fields(), rig.holding("r.1")
+        rig.client.delete(*rig.model_keys)
+
+        rig.reassert("r.1", **self.HELD)
+
+        assert rig.fields() == before
+        assert rig.holding("r.1") == holding
+
+    def test_is_given_back_in_the_end(self, rig: Rig) -> None:
+        rig.reassert("r.1", **self.HELD)
+        rig.settle("r.1", "neutral")
+
+        assert rig.fields() == {}
+
+    def test_is_not_put_back_after_the_first_output(self, rig: Rig) -> None:
+        rig.reassert("r.1", first=1, **self.HELD)
+
+        assert rig.fields() == {"a:inflight": "1"}
+        assert rig.holding("r.1") == f"location=a lease_ms={LEASE_MS} first=1"
+
+    @pytest.mark.parametrize(
+        ("held", "counts"),
+        [
+            ({"tokens": 5}, {"a:prefill_tokens": "5"}),
+            ({"elephant": 1, "caller": CALLER}, {"a:elephants": "1"}),
+            ({"caller": CALLER}, {}),
+            (
+                {"tokens": 5, "caller": CALLER},
+                {"a:prefill_tokens": "5", f"a:own:{OWN}": "5"},
+            ),
+        ],
+        ids=["nobody's", "cached elephant", "nothing", "small"],
+    )
+    def test_is_counted_as_it_was_held(
+        self, rig: Rig, held: dict[str, object], counts: dict[str, str]
+    ) -> None:
+        rig.reassert("r.1", **held)
+        assert rig.fields() == {"a:inflight": "1", **counts}
+
+        rig.settle("r.1", "neutral")
+        assert rig.fields() == {}
+
+    @pytest.mark.parametrize("lost", ["claims", "claimed"])
+    def test_is_counted_once_where_half_of_the_record_was_lost(self, rig: Rig, lost: str) -> None:
+        rig.admit("r.1", prompt=prompt(300_000))
+        before = rig.fields()
+        rig.client.delete(rig.keys[lost])
+
+        rig.reassert("r.1", **self.HELD)
+        assert rig.fields() == before
+
+        rig.settle("r.1", "neutral")
+        assert rig.fields() == {}

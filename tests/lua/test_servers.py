@@ -13,8 +13,8 @@ from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from gateway.state.keys import Keys
 from gateway.state.link import code_of
-from tests.lua.happy import HAPPY
-from tests.lua.rig import LEASE_MS, SCRIPTS, Rig
+from tests.lua.happy import HAPPY, SAID
+from tests.lua.rig import SCRIPTS, Rig
 from tests.redis_servers import RedisServer, ScriptStore, private, script_store
 
 each_script = pytest.mark.parametrize("name", sorted(SCRIPTS))
@@ -147,23 +147,27 @@ class TestAServerOutOfMemory:
 
     @pytest.fixture
     def rig(self, full: RedisServer, keys: Keys) -> Iterator[Rig]:
-        """Two claims, of which one has expired; then the memory is at its end."""
+        """Two claims in prefill, of which one has expired; then the memory is at its end."""
         with script_store(full) as store:
             rig = Rig(store, keys)
-            rig.admit("dead.1")
-            rig.later(LEASE_MS)
-            rig.admit("r.1")
-            rig.client.zadd(rig.keys["claims"], {"dead.1": rig.now_ms - 1})
-            rig.client.hset(rig.keys["claimed"], "dead.1", f"location=a lease_ms={LEASE_MS}")
-            rig.put({"a:inflight": 2})
+            rig.admit("dead.1", prompt=SAID, lease_ms=1)
+            rig.admit("r.1", prompt=SAID)
+            rig.later(1)
+            rig.beat("r1", salt="s")
             store.client.config_set("maxmemory", 1)
             yield rig
             store.client.config_set("maxmemory", 0)
 
     @pytest.mark.parametrize("outcome", ["success", "failure", "auth", "connect", "neutral"])
     def test_settles(self, rig: Rig, outcome: str) -> None:
-        assert rig.settle("r.1", outcome, status=500).status == "done"
-        assert rig.field("a:inflight") == "1"
+        assert rig.settle("r.1", outcome, status=500, unpin=True, prompt=SAID).status == "done"
+        assert (rig.field("a:inflight"), rig.field("a:elephants")) == ("1", "1")
+        assert rig.pin() is None
+
+    def test_notes_what_is_cached(self, rig: Rig) -> None:
+        rig.settle("r.1", "success", prompt=SAID)
+
+        assert rig.hint("a")
 
     def test_settles_late(self, rig: Rig) -> None:
         rig.reap()
@@ -172,9 +176,42 @@ class TestAServerOutOfMemory:
 
     def test_reaps(self, rig: Rig) -> None:
         assert rig.reap() == 1
+        assert rig.field("a:prefill_tokens") == str(SAID.tokens)
 
     def test_renews(self, rig: Rig) -> None:
         assert rig.renew("r.1") == []
+
+    def test_resets_a_circuit(self, rig: Rig) -> None:
+        assert rig.run("reset_circuit", location="a") == ["done", "closed"]
+
+    def test_drops_a_pin(self, rig: Rig) -> None:
+        rig.run("drop_pin")
+
+        assert rig.pin() is None
+
+    def test_explains(self, rig: Rig) -> None:
+        assert rig.explain(prompt=SAID).location == "a"
+
+    @pytest.mark.parametrize("name", ["rows", "replicas", "overrides", "pin"])
+    def test_reads(self, rig: Rig, name: str) -> None:
+        assert rig.run(name)[0] == "done"
+
+    def test_takes_no_override(self, rig: Rig) -> None:
+        before = rig.state()
+
+        with pytest.raises(ResponseError) as refused:
+            rig.override("weight:a", "0.5")
+        assert code_of(refused.value) == "OOM"
+        assert rig.state() == before
+
+    def test_takes_no_first_token_and_the_settlement_counts_for_both(self, rig: Rig) -> None:
+        before = rig.state()
+
+        with pytest.raises(ResponseError) as refused:
+            rig.first_token("r.1", prompt=SAID)
+        assert code_of(refused.value) == "OOM"
+        assert rig.state() == before
+        assert rig.settle("r.1", "success", prompt=SAID).status == "done"
 
     def test_admits_nobody(self, rig: Rig) -> None:
         rig.reap()  # an old server lets a script go on that has freed something

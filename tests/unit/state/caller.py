@@ -9,6 +9,7 @@ import pytest
 from gateway.errors import StateUnavailable
 from gateway.state.breaker import Breaker
 from gateway.state.keys import Keys
+from gateway.state.policy import Policy
 from gateway.state.redis import RedisRunner, make_link
 from gateway.state.scripts import folder, load_all
 
@@ -40,21 +41,30 @@ class Caller:
         self.keys = keys
 
     async def beat(self) -> int:
-        args: dict[str, str | int] = {"replica": "r1", "about": "host=h", "ttl_ms": 6_000}
+        args: dict[str, str | int] = {
+            "replica": "r1",
+            "about": "host=h",
+            "ttl_ms": 6_000,
+            "salt": "",
+        }
         return (await self.runner.run("beat_replica", self.keys.cluster(), args))[1]
 
     async def admit(self, claim: str, location: str = "a") -> str:
         args: dict[str, str | int] = {
-            "claim": claim,
+            "epoch": 0,
             "candidates": f"{location} 1",
             "tried": "",
             "order": "declared",
             "draws": "",
+            "caller": "",
+            "affinity": 0,
+            "prompt_tokens": 0,
+            "fingerprint": "",
+            "claim": claim,
             "lease_ms": 15_000,
-            "failure_threshold": 3,
-            "cooldown_ms": 30_000,
+            **Policy().to_decide,
         }
-        return (await self.runner.run("admit", self.keys.model("x"), args))[1]
+        return (await self.runner.run("admit", self.keys.caller("x", ""), args))[1]
 
     async def reap(self) -> int:
         return (await self.runner.run("reap", self.keys.model("x"), {"limit": 9}))[1]

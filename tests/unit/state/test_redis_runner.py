@@ -11,6 +11,7 @@ import redis
 
 from gateway.errors import ScriptBug, StateUnavailable
 from gateway.state.keys import Keys
+from gateway.state.policy import Policy
 from gateway.state.redis import EMBEDDED_URL, connect, make_link
 from tests.redis_servers import OwnServer, RedisServer, private
 from tests.unit.state.caller import PATIENT_S, SCRIPTS, SOON_S, Caller, fails
@@ -205,14 +206,15 @@ async def test_script_that_refuses_its_arguments_is_our_own_fault(caller: Caller
         "outcome": "unheard-of",
         "status": 0,
         "live_replicas": 1,
-        "failure_threshold": 3,
-        "cooldown_ms": 1,
-        "min_availability": "0.7",
-        "ewma_alpha": "0.1",
+        "unpin": 0,
+        "prompt_tokens": 0,
+        "fingerprint": "",
+        "anchor": "",
+        **Policy().to_record,
     }
     for _ in range(6):
         with pytest.raises(ScriptBug, match="settle: BADARG outcome"):
-            await caller.runner.run("settle", caller.keys.model("x"), args)
+            await caller.runner.run("settle", caller.keys.caller("x", ""), args)
 
     assert caller.runner.is_available
 
@@ -220,11 +222,10 @@ async def test_script_that_refuses_its_arguments_is_our_own_fault(caller: Caller
 async def test_embedded_store_runs_the_same_scripts(keys: Keys) -> None:
     runner = connect(EMBEDDED_URL, SCRIPTS, socket_timeout_s=PATIENT_S)
 
-    reply = await runner.run(
-        "beat_replica", keys.cluster(), {"replica": "r1", "about": "x", "ttl_ms": 6_000}
-    )
+    args: dict[str, str | int] = {"replica": "r1", "about": "x", "ttl_ms": 6_000, "salt": "s"}
+    reply = await runner.run("beat_replica", keys.cluster(), args)
 
-    assert reply == ["done", 1]
+    assert reply == ["done", 1, "s"]
     await runner.close()
 
 
