@@ -19,8 +19,8 @@ class Secret:
         """The salt to offer with the next heartbeat; empty where there is a secret."""
 
     def adopt(self, salt: str) -> None:
-        """Take the salt in force, which a heartbeat has answered."""
-        if salt:
+        """Take the salt in force, unless there is a secret of the config's own."""
+        if salt and self.offer:
             self.offer, self.key = salt, _key(salt)
 
 

@@ -46,17 +46,16 @@ class OnRedis:
 
     def explain(self, asked: Mapping[str, str]) -> Explanation:
         """Where a request would go that met a replica well connected to every endpoint."""
-        secret = self._config.secret
-        if "caller" in asked and secret is None:
-            raise CannotTell("--caller needs CONCORD_SECRET, the same as the replicas'")
 
         async def work(open: _Open) -> Explanation:
+            secret = Secret(self._config.secret)
+            secret.adopt((await open.store.replicas()).salt)
             policy = Policy.of(self._config.settings)
             explainer = Explainer(
                 self._config,
                 open.store,
                 policy,
-                Secret(secret),
+                secret,
                 replica_id="",
             )
             return await explainer.explain(read_query(asked, Question))

@@ -94,9 +94,10 @@ class BeatReply(Reply, frozen=True, array_like=True):
 
 
 class ReplicasReply(Reply, frozen=True, array_like=True):
-    """The server's time, and replicas and what they say of themselves, in turn."""
+    """The server's time, what ids are keyed with, and replicas and what they say, in turn."""
 
     now_ms: int
+    salt: str
     fields: list[str]
 
 

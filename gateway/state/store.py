@@ -212,7 +212,7 @@ class Store:
         return await self._call(BeatReply, "beat_replica", self._keys.cluster(), args)
 
     async def replicas(self) -> ReplicasReply:
-        """Read who has said lately that it lives."""
+        """Read who has said lately that it lives, and the salt in force."""
         return await self._call(ReplicasReply, "replicas", self._keys.cluster(), {})
 
     async def rows(self, model_id: str) -> tuple[int, dict[str, dict[str, str]]]:

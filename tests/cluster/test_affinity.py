@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ import httpx
 import pytest
 from msgspec import Struct, field
 
-from tests.cluster.harness import SECRET, Cluster, Engine, Replica
+from tests.cluster.harness import ROOT, SECRET, Cluster, Engine, Replica
 from tests.cluster.load import Answer, ask, clients, idle, until
 from tests.cluster.test_secrets import everything_in
 
@@ -192,6 +196,17 @@ async def test_an_alias_shares_the_pins_of_its_model(cluster: Cluster) -> None:
     assert not cluster.redis.keys("gw:{m:alias}:*")
 
 
+def explain(cluster: Cluster, *options: str) -> Any:
+    """Ask the command, on Redis and without a secret."""
+    command = [sys.executable, "-m", "gateway", "explain", "m", "--json", *options]
+    where = ["--config", str(cluster.config), "--redis", cluster.redis_url]
+    environ = {name: value for name, value in os.environ.items() if name != "CONCORD_SECRET"}
+    done = subprocess.run(
+        [*command, *where], env=environ, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
 async def test_replicas_without_a_secret_agree_on_a_salt_and_so_on_pins(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -215,6 +230,9 @@ async def test_replicas_without_a_secret_agree_on_a_salt_and_so_on_pins(
         # Then they stay where they are
         assert homes[0] == homes[1]
         assert len(cluster.redis.keys(PINS)) == 40
+        # And a command finds their pins, too
+        told = explain(cluster, "--caller", ALICE["id"], "--session", "session-7")
+        assert (told["pin"], told["drawn"]) == ("kept", homes[0][7])
     finally:
         for replica in strangers:
             replica.kill()

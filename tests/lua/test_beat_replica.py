@@ -110,16 +110,17 @@ class TestTheSalt:
         assert self.beat(rig, "r1", "") == ""
 
 
-def test_replicas_are_told_with_the_time(rig: Rig) -> None:
-    rig.beat("r1", "host=h version=1")
+def test_replicas_are_told_with_the_time_and_the_salt(rig: Rig) -> None:
+    rig.run("beat_replica", replica="r1", about="host=h version=1", ttl_ms=6_000, salt="one")
     rig.later(500)
     before = rig.state()
 
-    _, now_ms, fields = rig.run("replicas")
+    _, now_ms, salt, fields = rig.run("replicas")
 
-    assert (now_ms, fields) == (START_MS + 500, ["r1", f"seen_ms={START_MS} host=h version=1"])
+    assert (now_ms, salt) == (START_MS + 500, "one")
+    assert fields == ["r1", f"seen_ms={START_MS} host=h version=1"]
     assert rig.state() == before
 
 
 def test_there_are_no_replicas_at_first(rig: Rig) -> None:
-    assert rig.run("replicas") == ["done", START_MS, []]
+    assert rig.run("replicas") == ["done", START_MS, "", []]

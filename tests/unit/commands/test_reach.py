@@ -158,14 +158,6 @@ def test_configuration_with_an_error_is_told_with_its_problems(
     assert "concord status: the configuration cannot be served" in captured.err
 
 
-def test_caller_cannot_be_known_without_the_secret(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str
-) -> None:
-    options = ["--config", folder, "--redis", NOWHERE, "--caller", "alice"]
-    assert concord(monkeypatch, "explain", "m", *options) == 1
-    assert "--caller needs CONCORD_SECRET" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "words", [["explain"], ["circuit"], ["circuit", "open"], ["circuit", "reset", "m"]], ids=str
 )
