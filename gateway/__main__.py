@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from gateway import __version__
@@ -19,7 +20,15 @@ def main() -> int:
     for command in (up, serve, check, explain, status, circuit, engine):
         command.add_parser(subparsers)
     args = parser.parse_args()
-    return int(args.run(args))
+    try:
+        code = int(args.run(args))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who read our words, such as `head`, has gone: nothing may be written any more, at exit
+        # either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
 
 
 if __name__ == "__main__":

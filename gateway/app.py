@@ -24,8 +24,10 @@ from gateway import __version__
 from gateway.admin.reload import Reloaded
 from gateway.admin.surface import Admin
 from gateway.admission.admit import Admission
+from gateway.admission.callers import CallerLimits
 from gateway.admission.claims import Claims
 from gateway.admission.overrides import KnownOverrides
+from gateway.admission.reservations import Reservations
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.admission.upkeep import Upkeep
@@ -36,6 +38,7 @@ from gateway.api.lifecycle import Lifecycle
 from gateway.api.models import Models
 from gateway.api.openai import ChatCompletions
 from gateway.auth.keys import Authenticator
+from gateway.auth.made import MadeKeys
 from gateway.config.live import Source, keep_what_needs_restart
 from gateway.config.result import Config
 from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
@@ -45,6 +48,8 @@ from gateway.errors import GatewayError, ScriptBug, StateUnavailable
 from gateway.pipeline import Pipeline
 from gateway.routing.candidates import Planner
 from gateway.routing.prompts import Prompts
+from gateway.state.caller_store import CallerStore
+from gateway.state.key_store import KeyStore
 from gateway.state.keys import Keys, encode_id
 from gateway.state.policy import Policy
 from gateway.state.redis import connect
@@ -80,20 +85,26 @@ class Replica:
             "aiohttp": make_aiohttp_transport(),
         }
         self._traced = _traced(self._transports, self._tracer)
-        self._store = Store(self._runner, Keys(state.namespace))
+        keys = Keys(state.namespace)
+        self._store = Store(self._runner, keys)
+        self._key_store = KeyStore(self._runner, keys)
+        self._made_keys = MadeKeys(self._key_store)
+        self._caller_store = CallerStore(self._runner, keys)
         self._claims = Claims(replica_id)
+        self._reservations = Reservations(self._caller_store, replica_id, lease_ms=self._lease_ms)
         self._settlement = Settlement(self._store, self._claims, lease_ms=self._lease_ms)
         self._overrides = KnownOverrides(self._store)
         self._secret = Secret(config.secret)
         self._upkeep = Upkeep(
             self._store,
             self._claims,
+            self._reservations,
             self._settlement,
             self._secret,
             models=lambda: self.config.models,
             about=lambda: (
                 f"host={encode_id(socket.gethostname())} version={__version__} "
-                f"config={self.config.digest}"
+                f"config={self.config.digest} secret={self._secret.mark}"
             ),
             lease_ms=self._lease_ms,
             heartbeat_s=state.heartbeat_s,
@@ -107,7 +118,7 @@ class Replica:
         Requests under way end under the one they began with.
         """
         async with self._reloading:
-            loaded = await asyncio.to_thread(self._source.read)
+            loaded = await asyncio.to_thread(self._source.read_again, self.config)
             if loaded.config is None:
                 problems = [str(problem) for problem in loaded.errors]
                 event("config_reload_failed", level=logging.ERROR, problems=problems)
@@ -134,7 +145,7 @@ class Replica:
         """Build all that depends on the configuration."""
         settings = config.settings
         policy = Policy.of(settings)
-        authenticator = Authenticator(config)
+        authenticator = Authenticator(config, self._made_keys)
         planner = Planner()
         admission = Admission(
             self._store,
@@ -147,7 +158,13 @@ class Replica:
         )
         prompts = Prompts(self._secret, policy, settings.prefill)
         dispatcher = Dispatcher(self._transports, self._traced)
-        pipeline = Pipeline(config, planner, prompts, admission, dispatcher)
+        callers = CallerLimits(
+            self._caller_store,
+            self._reservations,
+            self._settlement,
+            window_ms=round(settings.limits.window_seconds * 1000),
+        )
+        pipeline = Pipeline(config, planner, prompts, admission, dispatcher, callers=callers)
         chat = ChatCompletions(pipeline, authenticator, self.lifecycle, settings, self._tracer)
         models = Models(config, authenticator, created_s=self._started_s)
         health = Health(
@@ -161,6 +178,8 @@ class Replica:
             config,
             authenticator,
             self._store,
+            self._key_store,
+            self._caller_store,
             server=self._runner,
             policy=policy,
             secret=self._secret,

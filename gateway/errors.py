@@ -7,6 +7,8 @@
     │   ├── PermissionDenied    403
     │   ├── ModelNotFound       404  unknown and forbidden alike
     │   └── RequestTooLarge     413
+    ├── CallerLimited           429  a limit of the caller's leaves no room now
+    │   └── BudgetSpent         429  its money is used up
     ├── NoHealthyUpstream       503  every endpoint is open or being probed
     ├── StateUnavailable        503  Redis is away
     └── UpstreamError           what the surfaced attempt's failure becomes
@@ -84,6 +86,32 @@ class RequestTooLarge(CallerError):
 
     status = 413
     code = "request_too_large"
+
+
+class CallerLimited(GatewayError):
+    """A limit that the caller is under leaves no room for the request.
+
+    Without `retry_after_s` waiting is in vain: the request needs more than the limit is.
+    """
+
+    status = 429
+    code = "rate_limit_exceeded"
+    type = "rate_limit_error"
+
+    def __init__(self, message: str, *, limit: str, retry_after_s: int | None) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.limit = limit
+        """`<scope> <name>`, as the configuration calls it; for logs."""
+        if retry_after_s is None:
+            self.should_retry = False
+
+
+class BudgetSpent(CallerLimited):
+    """A budget that the caller is under has nothing left; `retry_after_s` is when it is renewed."""
+
+    code = "insufficient_quota"
+    type = "insufficient_quota"
+    should_retry = False
 
 
 class NoHealthyUpstream(GatewayError):

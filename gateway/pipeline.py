@@ -1,17 +1,22 @@
 """The way of one chat request, from the parsed body to the last byte.
 
-    resolve -> plan -> [ admit -> send and relay -> settle ]* -> answer
+    resolve -> plan -> reserve -> [ admit -> send and relay -> settle ]* -> answer -> settle
 
 The loop in brackets is failover: it goes on until an attempt has answered, an attempt has failed
-after output reached the client, or no candidate is left.
+after output reached the client, or no candidate is left. What a caller's limits are asked for is
+reserved once, with the first attempt, and settled by what all of them have used.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec import Struct, field
 
 from gateway.admission.admit import Admission, Refused, Stale
+from gateway.admission.callers import CallerLimits, Used
 from gateway.admission.claims import Claim
+from gateway.admission.reservations import Reservation
 from gateway.config.result import Config
 from gateway.core.caller import Caller
 from gateway.core.plan import Plan
@@ -20,12 +25,13 @@ from gateway.core.reply import Reply
 from gateway.core.request import ChatRequest
 from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Dispatcher
-from gateway.errors import InvalidRequest, StateUnavailable
+from gateway.errors import CallerLimited, InvalidRequest, StateUnavailable
+from gateway.protocols.token_estimate import BYTES_PER_TOKEN
 from gateway.resolve import resolve
 from gateway.routing import failover
 from gateway.routing.candidates import Planner
 from gateway.routing.prompts import Prompts
-from gateway.routing.strategies import fixed
+from gateway.routing.strategies import strategy_of
 from gateway.telemetry.access import AttemptRecord, RequestRecord
 from gateway.telemetry.logs import event
 from gateway.telemetry.tracing import UNTRACED, Trace
@@ -33,6 +39,8 @@ from gateway.telemetry.tracing import UNTRACED, Trace
 DONE = b"data: [DONE]\n\n"
 MOST_REREADS = 3
 """How often an attempt may find that an operator has just changed the overrides again."""
+WORKED_ON = frozenset({Kind.TIMEOUT, Kind.BROKEN, Kind.EMPTY})
+"""Failures of attempts that cost their caller something: an upstream has worked on the prompt."""
 
 
 class Exchange(Struct, kw_only=True):
@@ -48,6 +56,10 @@ class Exchange(Struct, kw_only=True):
     trace: Trace = UNTRACED
     failures: list[UpstreamFailure] = field(default_factory=list)
     empty_answer: EmptyAnswer | None = None
+    reservation: Reservation | None = None
+    """Of a caller with limits."""
+    output_tokens: int = 0
+    """Events with which output has come, about a token each."""
 
 
 class EmptyAnswer(Struct, frozen=True):
@@ -67,12 +79,15 @@ class Pipeline:
         prompts: Prompts,
         admission: Admission,
         dispatcher: Dispatcher,
+        *,
+        callers: CallerLimits,
     ) -> None:
         self._config = config
         self._planner = planner
         self._prompts = prompts
         self._admission = admission
         self._dispatcher = dispatcher
+        self._callers = callers
 
     async def chat(self, exchange: Exchange) -> None:
         """Answer a request. Raises `GatewayError` for what the client must be told instead."""
@@ -86,10 +101,23 @@ class Pipeline:
         overrides = self._admission.overrides.of(model)
         plan = self._planner.plan(model, chat, overrides, exchange.pin)
         prompt = self._prompts.of(chat, exchange.caller, exchange.session_id, model)
+        reservation = self._callers.reservation(exchange.caller, model, chat, prompt)
+        if reservation is None:
+            return await self._serve(exchange, plan, prompt)
+        exchange.reservation = reservation
+        try:
+            await self._serve(exchange, plan, prompt)
+        finally:
+            self._callers.settle(reservation, _used(exchange))
+
+    async def _serve(self, exchange: Exchange, plan: Plan, prompt: Prompt) -> None:
+        """Go from attempt to attempt until one has answered."""
+        chat, record = exchange.chat, exchange.record
         attempt = 0
         while not (exchange.failures and plan.is_exhausted):
             attempt += 1
-            claim = await self._admit(exchange, plan, prompt, attempt)
+            enter = self._enter if attempt == 1 and exchange.reservation else self._admit
+            claim = await enter(exchange, plan, prompt, attempt)
             if isinstance(claim, Refused):
                 record.refused = claim.reasons
                 if exchange.failures:
@@ -112,6 +140,36 @@ class Pipeline:
         record.endpoint = surfaced.endpoint
         raise surfaced.to_client(chat.model)
 
+    async def _enter(
+        self, exchange: Exchange, plan: Plan, prompt: Prompt, attempt: int
+    ) -> Claim | Refused:
+        """Reserve for the request and claim room for its first attempt: both or neither.
+
+        Both are asked for in one flush, so that the caller waits once, as long as its last request
+        has left room for another. Else its limits come first.
+        """
+        reservation = exchange.reservation
+        assert reservation is not None
+        claim: Claim | Refused | None = None
+        try:
+            if not self._callers.fits_probably(reservation):
+                await self._callers.reserve(reservation)
+                return await self._admit(exchange, plan, prompt, attempt)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._callers.reserve(reservation))
+                claim = await self._admit(exchange, plan, prompt, attempt)
+            return claim
+        except BaseException as failure:
+            if isinstance(claim, Claim):
+                self._admission.give_back(claim)
+            if isinstance(failure, BaseExceptionGroup):
+                failure = failure.exceptions[0]
+            if isinstance(failure, CallerLimited):
+                exchange.record.limited_by = failure.limit
+            raise failure from None
+        finally:
+            exchange.record.room = reservation.room
+
     async def _admit(
         self, exchange: Exchange, plan: Plan, prompt: Prompt, attempt: int
     ) -> Claim | Refused:
@@ -120,7 +178,7 @@ class Pipeline:
             claim = await self._admission.admit(
                 plan,
                 prompt,
-                order=fixed.order(plan, attempt),
+                order=strategy_of(plan.model).order(plan, attempt),
                 request_id=exchange.record.request_id,
                 attempt=attempt,
                 trace=exchange.trace,
@@ -169,6 +227,7 @@ class Pipeline:
             raise
         self._admission.succeed(claim, 200)
         record.usage = answer.usage
+        exchange.output_tokens = len(answer.body) // BYTES_PER_TOKEN
         await self._answer(exchange, answer.body)
 
     async def _stream(
@@ -196,6 +255,8 @@ class Pipeline:
                         self._admission.first_token(claim)
                         record.ttft_ms = record.elapsed_ms()
                     held.append(frame.data)
+                    if claim.first:
+                        exchange.output_tokens += frame.data.count(b"\n\n")
                     if claim.first or (reply.started and not could_fail_over):
                         exchange.empty_answer = None  # an earlier attempt's cannot follow this
                         await reply.write(b"".join(held))
@@ -232,3 +293,16 @@ class Pipeline:
                 context_length=skipped.context_length,
                 refused_context_length=claim.route.context_length,
             )
+
+
+def _used(exchange: Exchange) -> Used:
+    """What a request has used so far. Attempts that were answered with an error cost nothing."""
+    record, failures = exchange.record, exchange.failures
+    unfailed = len(record.attempts) - len(failures)  # one that has answered, or was cut off
+    prompts = unfailed + sum(failure.kind in WORKED_ON for failure in failures)
+    return Used(
+        is_sent=len(record.attempts) > sum(failure.kind is Kind.CONNECT for failure in failures),
+        prompts=max(prompts, min(exchange.output_tokens, 1)),
+        usage=record.usage,
+        output_tokens=exchange.output_tokens,
+    )

@@ -3,8 +3,9 @@
 --
 -- A caller's pin comes first; else endpoints are drawn by weight and judged one by one: one that
 -- may not be used is struck out with its reason and the draw repeated, which gives the distribution
--- of filtering first. Of two such draws the less loaded wins where much prefill waits. A refusal
--- writes nothing on its own behalf. Repeating a claim that stands answers the same endpoint.
+-- of filtering first. Of two such draws the less loaded wins where much prefill waits. Or all are
+-- judged and compared by a score (score/). A refusal writes nothing on its own behalf. Repeating a
+-- claim that stands answers the same endpoint.
 --
 -- KEYS[1] endpoints  hash    <location>:<what>
 -- KEYS[2] claims     zset    claim id -> lease deadline in ms
@@ -17,6 +18,7 @@
 -- ARGV[2] candidates          string   "<location> <weight> ..." in declaration order
 -- ARGV[3] tried               string   "<location> ..." that this request has tried already
 -- ARGV[4] order               string   "draw" | "declared" | "pinned" (no circuit, no probe)
+--                                      | "expected_ttft" (which without prefill is a draw)
 -- ARGV[5] draws               string   "<number in [0, 1)> ...", at most one for each candidate and
 --                                      2 more; when fewer run out the answer is "short"
 -- ARGV[6] failure_threshold   int
@@ -32,8 +34,10 @@
 -- ARGV[16] elephant_limit     int
 -- ARGV[17] affinity_ceiling   int      tokens
 -- ARGV[18] hint_ttl_ms        int
--- ARGV[19] claim              string   <replica>.<number>
--- ARGV[20] lease_ms           int
+-- ARGV[19] prefill_rate       int      tokens/s of endpoints while none is known, where they are
+--                                      compared
+-- ARGV[20] claim              string   <replica>.<number>
+-- ARGV[21] lease_ms           int
 -- RETURNS [status, location, probe, inflight, drawn, retry_after_ms, reasons, pin, tokens,
 --          elephant, cached_tokens, anchor]
 --         status "admitted" | "refused" | "short" | "stale" (other overrides hold now)
@@ -51,7 +55,7 @@
 
 -- bind
 local endpoints, claims, claimed, reaped = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local claim, lease_ms = ARGV[19], tonumber(ARGV[20])
+local claim, lease_ms = ARGV[20], tonumber(ARGV[21])
 
 -- epoch
 local stored = redis.call('MGET', KEYS[5], KEYS[6]) -- whatever is no string is not there
@@ -84,7 +88,7 @@ end
 
 -- claim
 local at, row, tokens = found.location, found.row, found.tokens or 0
-held = { location = at, lease_ms = ARGV[20], epoch = ARGV[1] ~= '0' and ARGV[1] }
+held = { location = at, lease_ms = ARGV[21], epoch = ARGV[1] ~= '0' and ARGV[1] }
 local fields = { at .. ':inflight', spell(row.inflight + 1), 'at_ms', spell(now) }
 local function set(name, value)
   fields[#fields + 1] = at .. name
@@ -97,6 +101,11 @@ end
 if tokens > 0 and ask.caller ~= '' then
   held.caller = ask.caller
   set(':own:' .. ask.caller, spell(row.own_tokens + tokens))
+end
+if found.charges and tokens > 0 then -- the mean charge of the last prompts, some fifty of them
+  local usual = found.usual_charge or tokens
+  fields[#fields + 1] = 'charge_tokens'
+  fields[#fields + 1] = string.format('%.1f', usual + (tokens - usual) / 50)
 end
 if found.is_elephant then
   held.elephant = 1

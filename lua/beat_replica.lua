@@ -3,10 +3,10 @@
 --
 -- The salt that came first stands, and each beat puts it back where it was lost.
 --
--- KEYS[1] replicas  hash  replica id -> "seen_ms=... host=... version=... config=..."
+-- KEYS[1] replicas  hash  replica id -> "seen_ms=... host=... version=... config=... secret=..."
 -- KEYS[2] salt      string  what ids are keyed with where there is no secret
 -- ARGV[1] replica  string
--- ARGV[2] about    string   "host=... version=... config=...", or "" when the replica leaves
+-- ARGV[2] about    string   "host=... version=... config=... secret=...", "" when it leaves
 -- ARGV[3] ttl_ms   int      a replica unseen for longer is not live
 -- ARGV[4] salt     string   to be used unless there is one, "" when a secret is used
 -- RETURNS [status, live_replicas, salt]

@@ -27,10 +27,12 @@
 -- ARGV[16] elephant_limit     int
 -- ARGV[17] affinity_ceiling   int
 -- ARGV[18] hint_ttl_ms        int
--- ARGV[19] replica            string   whose request it would be
--- RETURNS [status, location, probe, drawn, retry_after_ms, reasons, pin, tokens, fields]
+-- ARGV[19] prefill_rate       int
+-- ARGV[20] replica            string   whose request it would be
+-- RETURNS [status, location, probe, drawn, retry_after_ms, reasons, pin, tokens, scores, fields]
 --         status "admitted" | "refused" | "short" | "stale"
 --         reasons "<location>=<reason> ..." of all passed over or unfit; pin "kept" | "made" | ""
+--         scores "<location>=<ms> ..." where endpoints are compared: the least is the best
 --         fields [field, value, ...] of endpoints
 -- @include lib/number
 -- @include lib/clock
@@ -62,23 +64,28 @@ end
 -- epoch
 local stored = redis.call('MGET', KEYS[4], KEYS[5])
 if whole(stored[1]) ~= tonumber(ARGV[1]) then
-  return { 'stale', '', 0, 0, 0, '', '', 0, {} }
+  return { 'stale', '', 0, 0, 0, '', '', 0, '', {} }
 end
 
 -- decide
 local now = model_clock(endpoints)
-local ask = read_ask(ARGV, endpoints, now, ARGV[19], stored[2], KEYS[6])
+local ask = read_ask(ARGV, endpoints, now, ARGV[20], stored[2], KEYS[6])
 ask.given_back, ask.ended = due_back(now, 4)
 local found = decide(ask)
 if found.is_short then
-  return { 'short', '', 0, found.drawn, 0, '', '', 0, {} }
+  return { 'short', '', 0, found.drawn, 0, '', '', 0, '', {} }
 end
 for index = 1, #ask.locations do -- the draw had no need to look at all
   row_of(ask, found, index)
 end
+local scores = {}
+for index, location in ipairs(found.scores and ask.locations or {}) do
+  local score = found.scores[index]
+  scores[#scores + 1] = score and string.format('%s=%.0f', location, score * 1000)
+end
 local reasons, fields = reasons_of(ask, found), redis.call('HGETALL', endpoints)
 if not found.location then
-  return { 'refused', '', 0, found.drawn, found.soonest_ms, reasons, '', 0, fields }
+  return { 'refused', '', 0, found.drawn, found.soonest_ms, reasons, '', 0, '', fields }
 end
 return { 'admitted', found.location, found.row.takes_probe and 1 or 0, found.drawn, 0, reasons,
-  ask.uses_pin and found.pin or '', found.tokens or 0, fields }
+  ask.uses_pin and found.pin or '', found.tokens or 0, table.concat(scores, ' '), fields }

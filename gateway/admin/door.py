@@ -18,9 +18,13 @@ MAX_BODY_BYTES = 65_536
 T = TypeVar("T")
 
 
-def admin(request: Request, authenticator: Authenticator) -> Caller:
-    """The admin who asks. Raises `Unauthenticated` and `PermissionDenied`."""
-    caller = authenticator.caller(headers_of(request.scope), peer_of(request.scope))
+async def admin(request: Request, authenticator: Authenticator) -> Caller:
+    """The admin who asks.
+
+    Raises `Unauthenticated`, `PermissionDenied`, and `StateUnavailable` for a key that may be a
+    made one while Redis is away.
+    """
+    caller = await authenticator.caller(headers_of(request.scope), peer_of(request.scope))
     if not caller.is_admin:
         raise PermissionDenied("This needs an admin key.")
     return caller

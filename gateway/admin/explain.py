@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from gateway.admin.rows import plain
 from gateway.admin.targets import any_model
 from gateway.admission.admit import USUAL_DRAWS, Refused, decision_for, most_draws
-from gateway.admission.draws import draws
+from gateway.admission.draws import UNDRAWN, draws
 from gateway.admission.secret import Secret
 from gateway.api.request import FreshIds, request_id
 from gateway.auth.addresses import Proxies
@@ -29,10 +29,10 @@ from gateway.core.route import Model
 from gateway.errors import InvalidRequest, StateUnavailable
 from gateway.routing.affinity import affinity_key
 from gateway.routing.candidates import Planner
-from gateway.routing.strategies import fixed
+from gateway.routing.strategies import strategy_of
 from gateway.routing.weights import weigh
 from gateway.state.policy import Policy
-from gateway.state.replies import ExplainReply, read_reasons
+from gateway.state.replies import ExplainReply, read_reasons, read_scores
 from gateway.state.store import Store, rows_of
 
 MOST_REREADS = 3
@@ -65,7 +65,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     factors: Mapping[str, float]
     """What a strategy multiplies it by; `fixed` has none."""
     score: float | None
-    """What a strategy that compares gives it; `fixed` compares nothing."""
+    """What a strategy that compares gives it, in ms: the least is the best; `fixed` gives none."""
     share: float
     """Of the weights of all that may be drawn."""
     reason: str | None
@@ -88,7 +88,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     refused: str | None
     """What a client would be told instead."""
     order: str
-    """How candidates are taken: `draw`, or `declared` after a failure."""
+    """How candidates are taken, as the strategy says (`lua/admit.lua`)."""
     draws: Sequence[float]
     """The numbers that the draw has used."""
     pin: str
@@ -141,16 +141,16 @@ class Explainer:
             overrides = await self._store.overrides(model.id)
             plan = self._plan(model, question, overrides)
             try:
-                return await self._replay(plan, overrides, prompt, asked, question.attempt)
+                return await self._replay(plan, overrides, prompt, asked, question)
             except _Stale:
                 continue
         raise StateUnavailable
 
     async def _replay(
-        self, plan: Plan, overrides: Overrides, prompt: Prompt, asked: str, attempt: int
+        self, plan: Plan, overrides: Overrides, prompt: Prompt, asked: str, question: Question
     ) -> Explanation:
         """Go through the attempts up to the one asked for."""
-        by_location = plan.candidates.by_location
+        attempt, by_location = question.attempt, plan.candidates.by_location
         for number in range(1, attempt):
             reply, _ = await self._ask(plan, prompt, asked, number)
             if reply.location not in by_location:
@@ -159,7 +159,7 @@ class Explainer:
         reply, numbers = await self._ask(plan, prompt, asked, attempt)
         drawn = by_location.get(reply.location)
         reasons = {**read_reasons(reply.reasons), **plan.reasons()}
-        refusal = plan.refusal or Refused(reasons, reply.retry_after_ms).error(plan.model.id)
+        refusal = plan.refusal or Refused(reasons, reply.retry_after_ms).error(question.model)
         return Explanation(
             model=plan.model.id,
             epoch=overrides.epoch,
@@ -168,23 +168,23 @@ class Explainer:
             replica=self._replica_id,
             drawn=drawn.endpoint if drawn else None,
             refused=None if drawn else str(refusal),
-            order=fixed.order(plan, attempt),
+            order=strategy_of(plan.model).order(plan, attempt),
             draws=numbers[: reply.drawn],
             pin=reply.pin,
             probe=bool(reply.probe),
             prompt_tokens=prompt.tokens,
             prefill_tokens=reply.tokens,
             retry_after_ms=reply.retry_after_ms,
-            candidates=_candidates(plan, overrides, reasons, rows_of(reply.fields)),
+            candidates=_candidates(plan, overrides, reasons, reply),
         )
 
     async def _ask(
         self, plan: Plan, prompt: Prompt, asked: str, attempt: int
     ) -> tuple[ExplainReply, Sequence[float]]:
         """Ask as `Admission.admit` does; also returns the numbers given."""
-        order = fixed.order(plan, attempt)
+        order = strategy_of(plan.model).order(plan, attempt)
         for count in (USUAL_DRAWS, most_draws(plan)):
-            numbers = draws(asked, attempt, count) if order == "draw" else []
+            numbers = [] if order in UNDRAWN else draws(asked, attempt, count)
             decision = decision_for(plan, prompt, self._policy, order, numbers)
             reply = await self._store.explain(plan.model.id, decision, replica=self._replica_id)
             if reply.status == "stale":
@@ -228,8 +228,9 @@ def _candidates(
     plan: Plan,
     overrides: Overrides,
     reasons: Mapping[str, str],
-    rows: Mapping[str, Mapping[str, str]],
+    reply: ExplainReply,
 ) -> list[Candidate]:
+    rows, scores = rows_of(reply.fields), read_scores(reply.scores)
     weights = {one.route.location: one.weight for one in weigh(plan.model, overrides)}
     total = sum(weight for location, weight in weights.items() if location not in reasons)
     return [
@@ -237,7 +238,7 @@ def _candidates(
             endpoint=route.endpoint,
             weight=weights[route.location],
             factors={},
-            score=None,
+            score=scores.get(route.location),
             share=0.0 if route.location in reasons else weights[route.location] / total,
             reason=reasons.get(route.location),
             holds={name: plain(text) for name, text in rows.get(route.location, {}).items()},

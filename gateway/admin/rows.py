@@ -43,6 +43,22 @@ def read_row(fields: Mapping[str, str]) -> Row:
     )
 
 
+def warnings_of(model_id: str, fields: Mapping[str, str]) -> list[str]:
+    """What an operator ought to know of a model, by its fields that are of no endpoint.
+
+    They count for good: whoever has seen to it deletes the field.
+    """
+    faults, steps = _count(fields, "prefill_faults"), _count(fields, "clock_steps")
+    warnings: list[str] = []
+    if faults:
+        warnings.append(
+            f"model {model_id}: {faults} draws could not look at prefill (prefill_faults)"
+        )
+    if steps:
+        warnings.append(f"model {model_id}: Redis's clock fell back {steps} times (clock_steps)")
+    return warnings
+
+
 def plain(text: str) -> int | float | str:
     """A field's text, as a number where it is one."""
     try:

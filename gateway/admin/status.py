@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import unquote
 
 from msgspec import Struct
 
-from gateway.admin.rows import read_row
+from gateway.admin.rows import read_row, warnings_of
 from gateway.config.result import Config
 from gateway.core.route import Model
 from gateway.routing.weights import weigh
@@ -62,6 +62,8 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
     """How long ago that is."""
     config_digest: str
     version: str
+    secret_mark: str
+    """The same on replicas that know callers by the same names; empty where that is not told."""
 
 
 class RedisStatus(Struct, frozen=True, kw_only=True):
@@ -108,12 +110,12 @@ class StatusReader:
         looks = await asyncio.gather(*map(self._look, models))
         info, (replicas, silent) = await asyncio.gather(self._server.info(), self._replicas())
         endpoints: dict[str, EndpointStatus] = {}
-        for of_model, _ in looks:
+        for of_model, _, _ in looks:
             endpoints.update(of_model)
         return Status(
             config_digest=self._config.digest,
             endpoints=endpoints,
-            claims={model.id: claims for model, (_, claims) in zip(models, looks, strict=True)},
+            claims={model.id: claims for model, (_, claims, _) in zip(models, looks, strict=True)},
             gates=(),
             replicas=replicas,
             coordinator=None,
@@ -121,11 +123,13 @@ class StatusReader:
             warnings=[
                 *_warn_of_redis(info),
                 *_warn_of_configs(replicas, self._config.digest),
+                *_warn_of_secrets(replicas),
                 *(f"replica {one.id} on {one.host} has fallen silent" for one in silent),
+                *(warning for _, _, warnings in looks for warning in warnings),
             ],
         )
 
-    async def _look(self, model: Model) -> tuple[dict[str, EndpointStatus], int]:
+    async def _look(self, model: Model) -> tuple[dict[str, EndpointStatus], int, list[str]]:
         overrides, (claims, rows) = await asyncio.gather(
             self._store.overrides(model.id), self._store.rows(model.id)
         )
@@ -149,7 +153,7 @@ class StatusReader:
                 elephants=row.elephants,
                 unreachable_from=row.unreachable_from,
             )
-        return found, claims
+        return found, claims, warnings_of(model.id, rows.get("", {}))
 
     async def _replicas(self) -> tuple[list[ReplicaStatus], list[ReplicaStatus]]:
         """Those that live, and those that have stopped saying so without taking leave."""
@@ -174,6 +178,7 @@ def _replica(id: str, about: str, now_ms: int) -> ReplicaStatus:
         silent_ms=abs(now_ms - seen_ms),
         config_digest=words.get("config", ""),
         version=words.get("version", ""),
+        secret_mark=words.get("secret", ""),
     )
 
 
@@ -209,15 +214,33 @@ def _warn_of_redis(info: Mapping[str, str]) -> list[str]:
 def _warn_of_configs(replicas: Sequence[ReplicaStatus], own: str) -> list[str]:
     if not replicas:
         return ["no replica has said lately that it lives"]
-    by_digest: dict[str, list[str]] = {}
-    for one in replicas:
-        by_digest.setdefault(one.config_digest, []).append(one.id)
+    by_digest = _ids_by((one.config_digest, one.id) for one in replicas)
     if len(by_digest) > 1:
-        parts = (f"{digest} on {', '.join(ids)}" for digest, ids in by_digest.items())
-        return [f"configurations differ: {'; '.join(parts)}"]
+        return [f"configurations differ: {_listed(by_digest)}"]
     if own not in by_digest:
         return [f"the configuration read here, {own}, is not the replicas', {', '.join(by_digest)}"]
     return []
+
+
+def _warn_of_secrets(replicas: Sequence[ReplicaStatus]) -> list[str]:
+    by_mark = _ids_by((one.secret_mark, one.id) for one in replicas if one.secret_mark)
+    if len(by_mark) < 2:
+        return []
+    return [
+        f"CONCORD_SECRET differs ({_listed(by_mark)}): replicas know callers by different names, "
+        "so that conversations move between endpoints"
+    ]
+
+
+def _ids_by(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for what, id in pairs:
+        found.setdefault(what, []).append(id)
+    return found
+
+
+def _listed(ids_by: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{what} on {', '.join(ids)}" for what, ids in ids_by.items())
 
 
 def _version(text: str) -> tuple[int, ...]:

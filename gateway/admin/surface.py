@@ -8,6 +8,10 @@
     PUT    /admin/routing/providers/{label}              {"disabled": bool, "force": false}; DELETE
     DELETE /admin/routing/circuits/{model}/{endpoint}    an endpoint counts as healthy again
     GET    /admin/routing/pins/{model}/{caller}?session= where a caller stays; DELETE lets it go
+    GET    /admin/keys[/{id}]                            callers' keys, of keys.yaml and made
+    POST   /admin/keys                                   makes one, as an entry of keys.yaml says
+    PATCH  /admin/keys/{id}                              what is given changes; DELETE revokes
+    GET    /admin/limits/{id}                            what a key's requests have taken of limits
     POST   /admin/reload                                 this replica reads its files anew
 
 Ids of models may hold slashes: the longest one that fits is meant. An endpoint is a location or a
@@ -16,7 +20,8 @@ full id. Every change is logged with the admin who made it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -27,6 +32,8 @@ from starlette.routing import Route
 from gateway.admin import door, targets
 from gateway.admin.circuits import CircuitReset, reset_circuit
 from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.keys import AllKeys, Asked, CallerKeys, Revoked, ShownKey
+from gateway.admin.limits import CallerUse, CallerUses
 from gateway.admin.pins import Pin, Pins, SessionQuery
 from gateway.admin.providers import AllProviders, Provider, ProviderChange, Providers
 from gateway.admin.reload import Reload
@@ -42,13 +49,16 @@ from gateway.admission.secret import Secret
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
 from gateway.core.caller import Caller
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, StateUnavailable
+from gateway.state.caller_store import CallerStore
+from gateway.state.key_store import KeyStore
 from gateway.state.policy import Policy
 from gateway.state.store import Store
 from gateway.telemetry.logs import event
 
 WEIGHTS = "/admin/routing/weights"
 PROVIDERS = "/admin/routing/providers"
+KEYS = "/admin/keys"
 
 Handler = Callable[[Request, Caller], Awaitable[Any]]
 
@@ -61,6 +71,8 @@ class Admin:
         config: Config,
         authenticator: Authenticator,
         store: Store,
+        key_store: KeyStore,
+        caller_store: CallerStore,
         *,
         server: Server,
         policy: Policy,
@@ -76,27 +88,34 @@ class Admin:
         self._weights = RouteWeights(config, store)
         self._providers = Providers(config, store)
         self._pins = Pins(store, secret)
+        self._keys = CallerKeys(config, key_store)
+        self._uses = CallerUses(config, self._keys, caller_store)
         self._reload = reload
 
     def routes(self) -> list[Route]:
         """Where all this is served."""
         one_weight, one_label = f"{WEIGHTS}/{{path:path}}", f"{PROVIDERS}/{{label:path}}"
-        pins = "/admin/routing/pins/{path:path}"
+        pins, one_key = "/admin/routing/pins/{path:path}", f"{KEYS}/{{id:path}}"
         return [
-            self._route("GET", "/admin/status", self.status),
-            self._route("GET", "/admin/routing/explain", self.explain),
-            self._route("GET", WEIGHTS, self.weights),
-            self._route("GET", one_weight, self.weights_of),
-            self._route("PUT", one_weight, self.set_weight),
-            self._route("DELETE", one_weight, self.drop_weight),
-            self._route("GET", PROVIDERS, self.providers),
-            self._route("GET", one_label, self.provider),
-            self._route("PUT", one_label, self.change_provider),
-            self._route("DELETE", one_label, self.enable_provider),
-            self._route("DELETE", "/admin/routing/circuits/{path:path}", self.reset_circuit),
-            self._route("GET", pins, self.pin),
-            self._route("DELETE", pins, self.drop_pin),
-            self._route("POST", "/admin/reload", self.reload),
+            self._route("/admin/status", GET=self.status),
+            self._route("/admin/routing/explain", GET=self.explain),
+            self._route(WEIGHTS, GET=self.weights),
+            self._route(
+                one_weight, GET=self.weights_of, PUT=self.set_weight, DELETE=self.drop_weight
+            ),
+            self._route(PROVIDERS, GET=self.providers),
+            self._route(
+                one_label,
+                GET=self.provider,
+                PUT=self.change_provider,
+                DELETE=self.enable_provider,
+            ),
+            self._route("/admin/routing/circuits/{path:path}", DELETE=self.reset_circuit),
+            self._route(pins, GET=self.pin, DELETE=self.drop_pin),
+            self._route(KEYS, GET=self.keys, POST=self.make_key),
+            self._route(one_key, GET=self.key, PATCH=self.change_key, DELETE=self.revoke_key),
+            self._route("/admin/limits/{id:path}", GET=self.limits),
+            self._route("/admin/reload", POST=self.reload),
         ]
 
     async def status(self, request: Request, caller: Caller) -> Status:
@@ -125,14 +144,18 @@ class Admin:
         """Override a route's weight."""
         model, endpoint = targets.split(self._config, request.path_params["path"])
         change = await door.read_json(request, WeightChange)
-        found = await self._weights.set(model, endpoint, change.weight)
+        fields = {"model": model.id, "endpoint": endpoint, "weight": change.weight}
+        with self._noted_when_unsure("weight_override_set", caller, **fields):
+            found = await self._weights.set(model, endpoint, change.weight)
         self._note("weight_override_set", caller, endpoint=found.endpoint_id, weight=change.weight)
         return found
 
     async def drop_weight(self, request: Request, caller: Caller) -> RouteWeight:
         """Let a route's configured weight hold again."""
         model, endpoint = targets.split(self._config, request.path_params["path"])
-        found = await self._weights.drop(model, endpoint)
+        fields = {"model": model.id, "endpoint": endpoint}
+        with self._noted_when_unsure("weight_override_dropped", caller, **fields):
+            found = await self._weights.drop(model, endpoint)
         self._note("weight_override_dropped", caller, endpoint=found.endpoint_id)
         return found
 
@@ -161,7 +184,9 @@ class Admin:
     async def reset_circuit(self, request: Request, caller: Caller) -> CircuitReset:
         """Forget an endpoint's failures."""
         model, endpoint = targets.split(self._config, request.path_params["path"])
-        found = await reset_circuit(self._store, model, endpoint)
+        fields = {"model": model.id, "endpoint": endpoint}
+        with self._noted_when_unsure("circuit_reset", caller, **fields):
+            found = await reset_circuit(self._store, model, endpoint)
         self._note("circuit_reset", caller, endpoint=found.endpoint, was=found.was)
         return found
 
@@ -175,9 +200,49 @@ class Admin:
         """Let a caller go."""
         model, whose = targets.split(self._config, request.path_params["path"])
         query = door.read_query(dict(request.query_params), SessionQuery)
-        found = await self._pins.drop(model, whose, query.session or None)
+        with self._noted_when_unsure("pin_dropped", caller, model=model.id, of=whose):
+            found = await self._pins.drop(model, whose, query.session or None)
         self._note("pin_dropped", caller, model=model.id, of=whose)
         return found
+
+    async def keys(self, request: Request, caller: Caller) -> AllKeys:
+        """Every key, without its secret."""
+        return await self._keys.all()
+
+    async def key(self, request: Request, caller: Caller) -> ShownKey:
+        """One key, without its secret."""
+        return await self._keys.of(request.path_params["id"])
+
+    async def make_key(self, request: Request, caller: Caller) -> Response:
+        """Make a key, and show its secret this once."""
+        asked = await door.read_json(request, Asked)
+        with self._noted_when_unsure("key_made", caller):
+            made = await self._keys.make(asked, by=caller.id)
+        self._note("key_made", caller, key=made.id, role=made.role)
+        response = _json(made, status=201)
+        response.headers["cache-control"] = "no-store"
+        return response
+
+    async def change_key(self, request: Request, caller: Caller) -> ShownKey:
+        """Change what the body gives of a key."""
+        key_id = request.path_params["id"]
+        changes = await door.read_json(request, Asked)
+        with self._noted_when_unsure("key_changed", caller, key=key_id):
+            changed = await self._keys.change(key_id, changes)
+        self._note("key_changed", caller, key=key_id, fields=sorted(changes))
+        return changed
+
+    async def revoke_key(self, request: Request, caller: Caller) -> Revoked:
+        """Take a key away."""
+        key_id = request.path_params["id"]
+        with self._noted_when_unsure("key_revoked", caller, key=key_id):
+            revoked = await self._keys.revoke(key_id)
+        self._note("key_revoked", caller, key=key_id)
+        return revoked
+
+    async def limits(self, request: Request, caller: Caller) -> CallerUse:
+        """How much of a key's limits is taken."""
+        return await self._uses.of(request.path_params["id"])
 
     async def reload(self, request: Request, caller: Caller) -> Response | dict[str, object]:
         """Read the configuration anew; the old one stays when the new one is wrong."""
@@ -188,6 +253,7 @@ class Admin:
                 "config_digest": reloaded.config_digest,
                 "changed": reloaded.changed,
                 "needs_restart": reloaded.needs_restart,
+                "warnings": reloaded.problems,
             }
         error = {
             "message": "The configuration cannot be served; the one before it stays in force.",
@@ -197,13 +263,26 @@ class Admin:
         }
         return _json({"error": error, "problems": reloaded.problems}, status=422)
 
-    def _route(self, method: str, path: str, handler: Handler) -> Route:
+    def _route(self, path: str, **handlers: Handler) -> Route:
+        """One route for all methods of a path, so that a 405 can name them."""
+
         async def endpoint(request: Request) -> Response:
-            caller = door.admin(request, self._authenticator)
-            found = await handler(request, caller)
+            caller = await door.admin(request, self._authenticator)
+            method = "GET" if request.method == "HEAD" else request.method
+            found = await handlers[method](request, caller)
             return found if isinstance(found, Response) else _json(found)
 
-        return Route(path, endpoint, methods=[method])
+        return Route(path, endpoint, methods=list(handlers))
+
+    @contextlib.contextmanager
+    def _noted_when_unsure(self, name: str, caller: Caller, **fields: Any) -> Iterator[None]:
+        """Note a change that may have happened although nobody can be told so."""
+        try:
+            yield
+        except StateUnavailable as error:
+            if error.may_have_happened:
+                self._note(name, caller, **fields, is_sure=False)
+            raise
 
     @staticmethod
     def _note(name: str, caller: Caller, **fields: Any) -> None:

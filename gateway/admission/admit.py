@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from gateway.admission.claims import Claim, Claims
-from gateway.admission.draws import draws
+from gateway.admission.draws import UNDRAWN, draws
 from gateway.admission.overrides import KnownOverrides
 from gateway.admission.settlement import Settlement
 from gateway.core.outcome import Outcome
 from gateway.core.plan import Plan
 from gateway.core.prompt import Prompt
 from gateway.errors import NoHealthyUpstream, StateUnavailable
+from gateway.routing.strategies import strategy_of
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply
 from gateway.state.store import Decision, Store
@@ -80,7 +82,7 @@ class Admission:
     ) -> Claim | Refused | Stale:
         """Claim room for an attempt (counted from 1) on one of the plan's candidates.
 
-        `order` is how they are taken: `draw`, `declared` or `pinned`.
+        `order` is how they are taken (`lua/admit.lua`).
 
         Raises `StateUnavailable`. When the caller goes away meanwhile, whatever was granted is
         given back.
@@ -103,7 +105,7 @@ class Admission:
         self, plan: Plan, prompt: Prompt, order: str, request_id: str, attempt: int
     ) -> Claim | Refused | Stale:
         claim_id = self._claims.next_id()
-        numbers = draws(request_id, attempt, USUAL_DRAWS) if order == "draw" else []
+        numbers = [] if order in UNDRAWN else draws(request_id, attempt, USUAL_DRAWS)
         try:
             reply = await self._ask(plan, prompt, claim_id, order, numbers)
             if reply.is_short:
@@ -128,12 +130,13 @@ class Admission:
             dropped=reply.passed_over(),
             draws=numbers[: reply.drawn],
             pin=reply.pin,
-            may_unpin=order != "pinned",
+            may_unpin=self._policy.affinity and bool(prompt.caller) and order != "pinned",
             tokens=reply.tokens,
             is_elephant=bool(reply.elephant),
             cached_tokens=reply.cached_tokens,
             anchor=reply.anchor,
             is_probe=bool(reply.probe),
+            sent_s=time.monotonic() if strategy_of(plan.model).COMPARES else None,
         )
         self._claims.add(claim)
         return claim
@@ -150,6 +153,8 @@ class Admission:
         """Record the attempt's first output, without waiting."""
         if not claim.first:
             claim.first = True
+            if claim.sent_s is not None:
+                claim.ttft_ms = max(round((time.monotonic() - claim.sent_s) * 1000), 1)
             self._settlement.first_token(claim)
 
     async def fail(self, claim: Claim, outcome: Outcome, status: int | None = None) -> None:
@@ -159,6 +164,10 @@ class Admission:
     def succeed(self, claim: Claim, status: int | None = None) -> None:
         """End the claim of an attempt that has answered, without waiting."""
         self._settlement.settle_later(claim, Outcome.SUCCESS, status or 0)
+
+    def give_back(self, claim: Claim) -> None:
+        """End a claim under which nothing was sent."""
+        self._settlement.settle_later(claim, Outcome.NEUTRAL, 0)
 
     def abandon(self, claim: Claim) -> None:
         """End a claim whose attempt was cut off, if it has not ended, saying nothing of health.
@@ -186,4 +195,5 @@ def decision_for(
         draws=numbers,
         prompt=prompt,
         uses_pin=policy.affinity and bool(prompt.caller) and order == "draw",
+        prefill_rate=strategy_of(plan.model).prefill_rate(plan.model),
     )

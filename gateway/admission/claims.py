@@ -40,6 +40,10 @@ class Claim(Struct, kw_only=True, eq=False):
     is_probe: bool = False
     first: bool = False
     """Whether the attempt has had its first output."""
+    sent_s: float | None = None
+    """When it was granted, which is when the attempt is sent; `None` where no rate is learned."""
+    ttft_ms: int = 0
+    """From then to the first output; 0 where nothing is learned from it."""
     trace: Trace = UNTRACED
     """Of the request, which may be over when the claim ends."""
 

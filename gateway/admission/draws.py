@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+UNDRAWN = frozenset({"declared", "pinned"})
+"""The orders of candidates (`lua/admit.lua`) that leave nothing to chance."""
+
 
 def draws(request_id: str, attempt: int, count: int) -> list[float]:
     """`count` numbers in [0, 1), each the first 53 bits of BLAKE2b-64 of `id|attempt|k`.

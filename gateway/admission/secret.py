@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from hashlib import blake2b
 
+from gateway.core.digests import keyed
+
 
 class Secret:
     """The secret of the config, else a salt that the replicas share through Redis.
@@ -17,6 +19,14 @@ class Secret:
         """32 bytes; `None` until the salt in force is known."""
         self.offer = "" if configured else secrets.token_hex(16)
         """The salt to offer with the next heartbeat; empty where there is a secret."""
+
+    @property
+    def mark(self) -> str:
+        """Four hex digits that replicas with the same key share; empty while there is none.
+
+        Too few to test guesses on.
+        """
+        return keyed(self.key, b"mark", size=2).hexdigest() if self.key else ""
 
     def adopt(self, salt: str) -> None:
         """Take the salt in force, unless there is a secret of the config's own."""

@@ -75,6 +75,10 @@ class Settlement:
         """
         self._spawn(self._undo(model_id, claim_id, policy))
 
+    def deliver(self, call: Callable[[], Awaitable[object]]) -> None:
+        """Make a call in the background, again and again until the store has answered it."""
+        self._spawn(self._until_heard(call))
+
     async def drain(self, timeout_s: float) -> None:
         """Wait until everything under way has been delivered, or for the timeout."""
         if self._tasks:
@@ -83,10 +87,14 @@ class Settlement:
     async def _record_first(self, claim: Claim) -> None:
         try:
             reply = await self._store.first_token(
-                claim.route.model_id, claim=claim.id, policy=claim.policy, prompt=claim.prompt
+                claim.route.model_id,
+                claim=claim.id,
+                policy=claim.policy,
+                prompt=claim.prompt,
+                ttft_ms=claim.ttft_ms,
             )
         except StateUnavailable:
-            return  # settle will say that it succeeded
+            return  # the next renewal tells it again, or settle that it succeeded
         self._note_circuit(claim, reply)
 
     async def _settle_once(

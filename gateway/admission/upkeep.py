@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from gateway.admission.claims import Claim, Claims, batches
+from gateway.admission.reservations import Reservations
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.errors import StateUnavailable
@@ -22,6 +23,7 @@ class Upkeep:
         self,
         store: Store,
         claims: Claims,
+        reservations: Reservations,
         settlement: Settlement,
         secret: Secret,
         *,
@@ -33,6 +35,7 @@ class Upkeep:
     ) -> None:
         self._store = store
         self._claims = claims
+        self._reservations = reservations
         self._settlement = settlement
         self._secret = secret
         self._models = models
@@ -50,7 +53,7 @@ class Upkeep:
             loops.create_task(_every(self._heartbeat_s, self.beat))
 
     async def renew(self) -> None:
-        """Renew every claim held, re-assert those that the store has lost, reap every model.
+        """Renew every claim held, make good what the store has lost of them, reap every model.
 
         Models that have been taken out of the configuration are reaped, too: the streams that they
         had may outlive their replica.
@@ -58,15 +61,22 @@ class Upkeep:
         for model_id, claims in self._claims.by_model():
             for batch in batches(claims):
                 known = {claim.id: claim for claim in batch}
-                unknown = await self._store.renew(
-                    model_id, claims=list(known), lease_ms=self._lease_ms
+                unknown, unheard = await self._store.renew(
+                    model_id,
+                    claims=list(known),
+                    firsts=[claim.id for claim in batch if claim.first],
+                    lease_ms=self._lease_ms,
                 )
+                for claim_id in unheard:
+                    if self._claims.holds(known[claim_id]):
+                        self._settlement.first_token(known[claim_id])
                 lost = [known[claim_id] for claim_id in unknown]
                 if lost:
                     await self._reassert(model_id, lost)
         self._ever_served |= dict.fromkeys(self._models())
         for model_id in self._ever_served:
             await self._store.reap(model_id)
+        await self._reservations.renew()
 
     async def beat(self) -> None:
         """Say that this replica lives, and learn how many do.

@@ -90,7 +90,7 @@ class Health:
         Routes out of service are listed, but are nobody's failure. While Redis is away only what
         the files say is known of them.
         """
-        door.admin(request, self._authenticator)
+        await door.admin(request, self._authenticator)
         models = list(self._config.models.values())
         try:
             rows, overrides = await self._read(models)
@@ -115,7 +115,7 @@ class Health:
 
     async def routing(self, request: Request) -> JSONResponse:
         """Which routes each model has and with what share."""
-        door.admin(request, self._authenticator)
+        await door.admin(request, self._authenticator)
         settings = self._config.settings
         routes = {
             name: _shares(self._config.models[model_id])

@@ -22,6 +22,7 @@ from gateway.resolve import resolve
 BY_CLIENT, ANTHROPIC = "/v1/models", "/anthropic/v1/models"
 PATHS = (BY_CLIENT, "/models", "/openrouter/models", ANTHROPIC)
 """The first answers in the shape that its client reads, the last always in Anthropic's."""
+MOST_CATALOGS = 1000
 _ANTHROPIC_AGENTS = ("anthropic-", "claude-cli", "claude-sdk")
 
 
@@ -37,7 +38,7 @@ class Models:
             model.id: Entry.of(model, created_s) for model in config.models.values() if model.routes
         }
         self._catalogs: dict[tuple[str, frozenset[str] | None], Catalog] = {}
-        """By what decides of a caller's models; no more than there are roles and keys."""
+        """By what decides of a caller's models; keys can be made, so bounded."""
 
     def routes(self) -> list[Route]:
         """Where all this is served."""
@@ -48,9 +49,9 @@ class Models:
         """List."""
         headers = headers_of(request.scope)
         if not _reads_anthropic(request, headers):
-            return _json(self._catalog(self._caller(request, headers)).openai)
+            return _json(self._catalog(await self._caller(request, headers)).openai)
         try:
-            catalog = self._catalog(self._caller(request, headers))
+            catalog = self._catalog(await self._caller(request, headers))
             return _json(catalog.anthropic(Page.of(request.query_params)))
         except GatewayError as error:
             return _anthropic_error(error)
@@ -59,28 +60,30 @@ class Models:
         """Retrieve one; its id may hold slashes."""
         headers = headers_of(request.scope)
         if not _reads_anthropic(request, headers):
-            return _json(self._entry(request, headers).openai)
+            return _json((await self._entry(request, headers)).openai)
         try:
-            return _json(self._entry(request, headers).anthropic)
+            return _json((await self._entry(request, headers)).anthropic)
         except GatewayError as error:
             return _anthropic_error(error)
 
-    def _entry(self, request: Request, headers: Mapping[str, str]) -> Entry:
+    async def _entry(self, request: Request, headers: Mapping[str, str]) -> Entry:
         model = resolve(
             request.path_params["model_id"],
-            self._caller(request, headers),
+            await self._caller(request, headers),
             names=self._config.names,
             models=self._config.models,
         )
         return self._entries[model.id]
 
-    def _caller(self, request: Request, headers: Mapping[str, str]) -> Caller:
+    async def _caller(self, request: Request, headers: Mapping[str, str]) -> Caller:
         address = self._proxies.client(peer_of(request.scope), headers.get("x-forwarded-for"))
-        return self._authenticator.caller(headers, address)
+        return await self._authenticator.caller(headers, address)
 
     def _catalog(self, caller: Caller) -> Catalog:
         kind = (caller.role, caller.models)
         if kind not in self._catalogs:
+            if len(self._catalogs) >= MOST_CATALOGS:
+                self._catalogs.clear()
             self._catalogs[kind] = Catalog(
                 {
                     id: entry

@@ -64,7 +64,7 @@ class ChatCompletions:
         reply = HttpReply(send, record, endpoint_header=self._settings.endpoint_header)
         try:
             address = self._proxies.client(peer, headers.get("x-forwarded-for"))
-            caller = self._authenticator.caller(headers, address)
+            caller = await self._authenticator.caller(headers, address)
             record.caller = caller.id
             body = await read_body(receive, headers, self._settings.max_body_bytes)
             chat = read_request(body)

@@ -12,6 +12,7 @@ import msgspec
 from starlette.types import Send
 
 from gateway.api.request import ClientGone
+from gateway.core.limits import NO_ROOM, Room
 from gateway.errors import GatewayError
 from gateway.state.keys import encode_id
 from gateway.telemetry.access import RequestRecord
@@ -145,11 +146,35 @@ class HttpReply:
             own.append((b"x-concord-attempts", str(len(record.attempts)).encode()))
         if record.endpoint and self._endpoint_header:
             own.append((b"x-concord-endpoint", encode_id(record.endpoint).encode()))
+        if record.room is not NO_ROOM:
+            own += rate_limit_headers(record.room)
         message = {"type": "http.response.start", "status": status, "headers": [*headers, *own]}
         await self._send(message)
 
     async def _body(self, data: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+def rate_limit_headers(room: Room) -> Headers:
+    """What is left of the caller's limits, as OpenAI tells it."""
+    headers: Headers = []
+    for what, left in (("requests", room.requests), ("tokens", room.tokens)):
+        if left is not None:
+            headers += (
+                (f"x-ratelimit-limit-{what}".encode(), str(left.most).encode()),
+                (f"x-ratelimit-remaining-{what}".encode(), str(left.left).encode()),
+                (f"x-ratelimit-reset-{what}".encode(), duration(left.reset_ms).encode()),
+            )
+    return headers
+
+
+def duration(ms: int) -> str:
+    """Whole seconds, rounded up, as `0s`, `59s`, `6m0s` or `1h0m0s`."""
+    minutes, seconds = divmod(-(-ms // 1000), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m{seconds}s"
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
 
 
 def error_body(error: GatewayError) -> bytes:

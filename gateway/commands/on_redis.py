@@ -17,7 +17,7 @@ from gateway.admin.targets import model_of
 from gateway.admission.secret import Secret
 from gateway.commands.reach import CannotTell
 from gateway.config.result import Config
-from gateway.errors import GatewayError, StateUnavailable
+from gateway.errors import GatewayError, ScriptBug, StateUnavailable
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.redis import RedisRunner, connect
@@ -90,5 +90,7 @@ class OnRedis:
             raise CannotTell(f"Redis cannot be asked: {away.__cause__ or away.message}") from away
         except GatewayError as error:
             raise CannotTell(error.message) from error
+        except ScriptBug as error:  # such as a key that somebody has made something else of
+            raise CannotTell(f"Redis refuses a script: {error}") from error
         finally:
             await runner.close()

@@ -36,7 +36,8 @@ class OverHttp:
 
     def reset_circuit(self, model: str, endpoint: str) -> CircuitReset:
         """Forget an endpoint's failures."""
-        path = f"/admin/routing/circuits/{quote(model)}/{quote(endpoint)}"
+        where = "/".join(quote(word, safe="") for word in (model, endpoint))
+        path = f"/admin/routing/circuits/{where}"
         return self._ask("DELETE", path, CircuitReset)
 
     def _ask(

@@ -20,6 +20,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     default_router: str
     split: Split
     strategies: Mapping[str, type[Struct]]
+    counts_prefill: bool
     host_id: str
     shared_redis: bool
     serving: bool

@@ -2,39 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from gateway.config.schema import Role
 
+_ZERO = {"when_zero": "leave it out for no limit; to allow nothing, take the key away"}
+_NAME = {"form": "1 to 128 of A-Z a-z 0-9 . _ @ / -"}
+_DURATION = {
+    "form": "a whole number and s, m, h or d, such as 30d",
+    "null_means": "",
+}
+_DATE = {"form": "a date with a time and an offset, such as 2027-01-31T00:00:00Z"}
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Dollars = Annotated[float, Meta(ge=0.000_001, le=1_000_000)]
+"""In billionths, the sum of two such is exact in Lua."""
+HOLDER_ID = r"^[A-Za-z0-9._@/-]{1,128}\Z"
+HolderId = Annotated[str, Meta(pattern=HOLDER_ID, extra=_NAME)]
+Mode = Literal["enforce", "shadow"]
+_MODE = Meta(description="enforce, or shadow: count what it would refuse, and let it pass.")
 
-class KeyEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One caller's key."""
+
+class CountLimit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A limit that says more than its number."""
+
+    limit: Annotated[Count, Meta(description="The number.", extra=_ZERO)]
+    mode: Annotated[Mode, _MODE] = "enforce"
+
+
+class MoneyLimit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A budget that says more than its number."""
+
+    limit: Annotated[Dollars, Meta(description="US dollars.", extra=_ZERO)]
+    mode: Annotated[Mode, _MODE] = "enforce"
+
+
+class Limited(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits: a number, or `{limit: number, mode: shadow}` to see what it would refuse."""
+
+    rpm: Annotated[
+        Count | CountLimit | None, Meta(description="Requests per minute.", extra=_ZERO)
+    ] = None
+    tpm: Annotated[
+        Count | CountLimit | None,
+        Meta(description="Tokens per minute, of prompts and of answers.", extra=_ZERO),
+    ] = None
+    max_parallel_requests: Annotated[
+        Count | CountLimit | None, Meta(description="Requests at a time.", extra=_ZERO)
+    ] = None
+    max_budget: Annotated[
+        Dollars | MoneyLimit | None,
+        Meta(description="US dollars per budget_duration.", extra=_ZERO),
+    ] = None
+    budget_duration: Annotated[
+        Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,8}[smhd]\Z")] | None,
+        Meta(
+            description="After how long the budget is whole again: 30s, 1h, 30d. Never by default, "
+            "or with null.",
+            extra=_DURATION,
+        ),
+    ] = None
+
+
+class KeyRules(Limited, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a key says of its caller, in keys.yaml and under /admin/keys."""
 
     id: Annotated[
-        str,
-        Meta(
-            pattern="^[A-Za-z0-9._@/-]{1,128}$",
-            description="Public name of the caller; appears in logs and limits.",
-            extra={"form": "1 to 128 of A-Z a-z 0-9 . _ @ / -"},
-        ),
+        HolderId, Meta(description="Public name of the caller; appears in logs and limits.")
     ]
-    key: Annotated[
-        str | None, Meta(description="The secret, best as `${VARIABLE}`. Or give key_sha256.")
-    ] = None
-    key_sha256: Annotated[
-        Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$", extra={"form": "64 hex digits"})] | None,
-        Meta(description="SHA-256 of the secret in hex, so that the file holds no secret."),
-    ] = None
     role: Annotated[Role, Meta(description="free, pro, internal or admin.")] = "free"
     models: Annotated[
         tuple[str, ...] | None,
         Meta(description="Ids or aliases the caller may name; all of its role's without."),
     ] = None
+    user: Annotated[HolderId | None, Meta(description="Id of an entry of users.")] = None
+    team: Annotated[
+        HolderId | None, Meta(description="Id of an entry of teams (default: the user's).")
+    ] = None
+    model_limits: Annotated[
+        dict[str, Any] | None,
+        Meta(description="Id or alias of a model -> limits of this key on it, beside its others."),
+    ] = None
+    expires: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None,
+        Meta(description="When the key stops being valid: 2027-01-31T00:00:00Z.", extra=_DATE),
+    ] = None
+
+
+class KeyEntry(KeyRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One caller's key."""
+
+    key: Annotated[
+        str | None, Meta(description="The secret, best as `${VARIABLE}`. Or give key_sha256.")
+    ] = None
+    key_sha256: Annotated[
+        Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}\Z", extra={"form": "64 hex digits"})] | None,
+        Meta(description="SHA-256 of the secret in hex, so that the file holds no secret."),
+    ] = None
+
+
+class UserEntry(Limited, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody whose keys share limits."""
+
+    id: Annotated[HolderId, Meta(description="Public name of the user.")]
+    team: Annotated[HolderId | None, Meta(description="Id of the one team, if any.")] = None
+
+
+class TeamEntry(Limited, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Users and keys that share limits."""
+
+    id: Annotated[HolderId, Meta(description="Public name of the team.")]
 
 
 class KeysFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """keys.yaml."""
 
     keys: Annotated[tuple[KeyEntry, ...], Meta(description="One entry per key.")]
+    users: Annotated[tuple[UserEntry, ...], Meta(description="One entry per user.")] = ()
+    teams: Annotated[tuple[TeamEntry, ...], Meta(description="One entry per team.")] = ()

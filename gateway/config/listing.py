@@ -30,6 +30,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     required_role: str
     model_type: str
     router: str
+    router_params: Struct | None
 
 
 def assemble(
@@ -47,6 +48,7 @@ def assemble(
         required_role=standing.required_role,
         model_type=standing.model_type,
         router=standing.router,
+        router_params=standing.router_params,
         context_length=min(each["context_length"]),
         max_output_length=min(each["max_output_length"]),
         input_modalities=_union(each["input_modalities"]),

@@ -24,19 +24,35 @@ class Source(Struct, frozen=True, kw_only=True):
     def read(self) -> Loaded:
         """Read it anew; that it must not be served in public is a problem, too."""
         loaded = load(self.folder, self.env, redis_url=self.redis_url, serving=True)
-        config = loaded.config
-        if config is None or config.settings.auth == "none" or config.keys is not None:
+        if not (self.is_public and _is_open(loaded.config)):
             return loaded
-        if not self.is_public:
-            return loaded
-        problem = Problem(
-            severity="error",
-            file="keys.yaml",
-            path="",
-            message="without it requests are anonymous, which is for loopback only, not for --host",
-            hint="add keys.yaml, or say `auth: none` in routing.yaml",
+        return _refused(
+            loaded,
+            "without it requests are anonymous, which is for loopback only, not for --host",
+            "add keys.yaml, or say `auth: none` in routing.yaml",
         )
-        return structs.replace(loaded, config=None, problems=(*loaded.problems, problem))
+
+    def read_again(self, running: Config) -> Loaded:
+        """Read what is to take the running one's place, whose doors no lost file may open."""
+        loaded = self.read()
+        asks_for_keys = running.settings.auth == "keys" and running.keys is not None
+        if not (asks_for_keys and _is_open(loaded.config)):
+            return loaded
+        return _refused(
+            loaded,
+            "is gone, and without it requests are anonymous",
+            "put it back, or say `auth: none` in routing.yaml",
+        )
+
+
+def _is_open(config: Config | None) -> bool:
+    """Whether requests are anonymous although nobody has said so."""
+    return config is not None and config.settings.auth == "keys" and config.keys is None
+
+
+def _refused(loaded: Loaded, message: str, hint: str) -> Loaded:
+    problem = Problem(severity="error", file="keys.yaml", path="", message=message, hint=hint)
+    return structs.replace(loaded, config=None, problems=(*loaded.problems, problem))
 
 
 def keep_what_needs_restart(config: Config, running: Config) -> tuple[Config, tuple[str, ...]]:

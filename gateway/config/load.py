@@ -22,12 +22,11 @@ from msgspec import Struct
 from gateway.config.digest import config_digest
 from gateway.config.drafts import Surroundings
 from gateway.config.expand import Expansion, expand
-from gateway.config.keys import build_keys, sha256
-from gateway.config.keys_schema import KeysFile
+from gateway.config.keys import Callers, build_callers, sha256
 from gateway.config.location import is_shared
 from gateway.config.models import Built, build_models
 from gateway.config.problems import Problems, did_you_mean, within
-from gateway.config.result import Config, KeyRecord, Loaded
+from gateway.config.result import Config, Loaded
 from gateway.config.schema import RoutingFile, Settings
 from gateway.config.settings import settle_settings
 from gateway.config.source import parse_yaml
@@ -124,8 +123,8 @@ class _Loading:
         built = self._models(folder, files[MODELS_FILE], settings, split)
         if built is not None:
             split.judge(built.declared, built.models, files[ROUTING_FILE].problems)
-        keys = self._keys(files[KEYS_FILE], built, admin_key_sha256)
-        if settings.auth == "none" and keys is not None:
+        callers = self._callers(files[KEYS_FILE], built, admin_key_sha256)
+        if settings.auth == "none" and callers is not None:
             files[KEYS_FILE].problems.warning("", "is not used: auth is none")
         found = tuple(
             problem
@@ -138,7 +137,9 @@ class _Loading:
                 models=built.models,
                 names=built.names,
                 settings=settings,
-                keys=keys,
+                keys=callers.keys if callers else None,
+                users=callers.users if callers else {},
+                teams=callers.teams if callers else {},
                 admin_key_sha256=admin_key_sha256,
                 secret=secret,
                 digest=config_digest([file.raw for file in files.values()], settings),
@@ -236,6 +237,7 @@ class _Loading:
             default_router=settings.default_router,
             split=split,
             strategies=self.strategies,
+            counts_prefill=settings.prefill.enabled,
             host_id=self._host_id(),
             shared_redis=self.shared_redis,
             serving=self.serving,
@@ -243,37 +245,27 @@ class _Loading:
         )
         return build_models(listed, file.expansion.missing, around, problems)
 
-    def _keys(
+    def _callers(
         self, file: _File, built: Built | None, admin_key_sha256: str | None
-    ) -> tuple[KeyRecord, ...] | None:
+    ) -> Callers | None:
         if not file.exists:
             return None
         if file.expansion is None:
-            return ()
+            return Callers()
         self._report_missing(file)
-        tree = file.expansion.tree
-        if not isinstance(tree, dict) or "keys" not in tree:
-            read(tree, KeysFile, "", file.problems)
-            return ()
-        for key in tree:
-            if key != "keys":
-                file.problems.error(key, "unknown key", did_you_mean(key, ["keys"]))
-        listed = tree["keys"]
-        count = len(listed) if isinstance(listed, list) else 0
-        unset = frozenset(
-            index
-            for index in range(count)
-            if any(within(one.path, f"keys[{index}]") for one in file.expansion.missing)
-        )
-        return build_keys(
-            listed, built.declared if built else None, admin_key_sha256, unset, file.problems
+        return build_callers(
+            file.expansion.tree,
+            file.expansion.missing,
+            built.declared if built else None,
+            admin_key_sha256,
+            file.problems,
         )
 
     def _report_missing(self, file: _File) -> None:
         """Report the unset variables of a file without routes to drop."""
         for one in file.expansion.missing if file.expansion else ():
             message = f"the variable {one.name} is not set"
-            if self.serving and file.problems.file == KEYS_FILE:
+            if self.serving and file.problems.file == KEYS_FILE and within(one.path, "keys"):
                 file.problems.warning(one.path, f"{message}: this key is refused")
             elif self.allow_missing_env:
                 file.problems.warning(one.path, message)

@@ -30,6 +30,7 @@ from gateway.config.prices import judge_prices
 from gateway.config.problems import Problems, within
 from gateway.config.routes import RouteBuilder
 from gateway.config.settings import DEFAULT_STRATEGY, unknown_strategy
+from gateway.config.strategies import ExpectedTtftParams
 from gateway.config.validate import read
 from gateway.core.route import Model, Route
 
@@ -151,7 +152,8 @@ def _build(draft: ModelDraft, around: Surroundings, problems: Problems) -> Model
     standing = Standing(
         required_role=_required_role(entry, draft.path, problems),
         model_type=_model_type(entry, draft.path, problems),
-        router=_router(draft, entry, around, problems),
+        router=entry.router or around.default_router,
+        router_params=_router_params(draft, entry, around, problems),
     )
     builder = RouteBuilder(entry, draft.path, draft.tree, around, problems)
     routes = [
@@ -190,15 +192,23 @@ def _model_type(entry: ModelEntry, path: str, problems: Problems) -> str:
     return entry.model_type or entry.type or "chat"
 
 
-def _router(draft: ModelDraft, entry: ModelEntry, around: Surroundings, problems: Problems) -> str:
+def _router_params(
+    draft: ModelDraft, entry: ModelEntry, around: Surroundings, problems: Problems
+) -> Struct | None:
+    """Read the parameters of the model's strategy; `None` where there is no such strategy."""
     router = entry.router or around.default_router
     params = around.strategies.get(router)
     if params is None:
         if entry.router is not None:
             problems.error(f"{draft.path}.router", *unknown_strategy(router, around.strategies))
-    elif entry.router_params is not None:
-        read(draft.tree["router_params"], params, f"{draft.path}.router_params", problems)
-    return router
+        return None
+    if issubclass(params, ExpectedTtftParams) and not around.counts_prefill:
+        problems.warning(
+            f"{draft.path}.router",
+            f"{router} draws by weight alone while prefill.enabled is false",
+        )
+    given = {} if entry.router_params is None else draft.tree["router_params"]
+    return read(given, params, f"{draft.path}.router_params", problems)
 
 
 def _judge_locations(routes: list[tuple[str, Route]], problems: Problems) -> None:

@@ -210,7 +210,7 @@ class ModelEntry(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Name | None, Meta(description="Routing strategy (default: default_router).")
     ] = None
     router_params: Annotated[
-        dict[str, Any] | None, Meta(description="Parameters of the strategy. No effect yet.")
+        dict[str, Any] | None, Meta(description="Parameters of the strategy.")
     ] = None
     required_role: Annotated[
         Role | None, Meta(description="Lowest role that may use the model (default free).")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 import typing
+from datetime import datetime
 from types import UnionType
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.config.keys_schema import KeyEntry
+from gateway.config.keys_schema import KeyEntry, Limited, TeamEntry, UserEntry
 from gateway.config.models_schema import (
     Amount,
     ModelEntry,
@@ -27,6 +28,7 @@ from gateway.config.schema import (
     Affinity,
     Circuit,
     Deployment,
+    LimitSettings,
     Prefill,
     Priorities,
     RoutingFile,
@@ -47,7 +49,7 @@ A configuration is a folder with up to three files.
 |---|---|---|
 | `models.yaml` | the models, and for each the routes that can serve it | yes |
 | `routing.yaml` | settings of the cluster | no, all have defaults |
-| `keys.yaml` | the keys of callers | no; without it requests are anonymous |
+| `keys.yaml` | callers' keys, users, teams and limits | no; without it requests are anonymous |
 
 `concord check DIR` reports every problem at once and changes nothing. Unknown keys, keys given
 twice and names that lead to two models are errors.
@@ -90,6 +92,21 @@ A route's endpoint is known as `model:location` in state, logs and metrics.
 | another kind, such as zai, `https://api.z.ai/v4` | `zai-api` |
 
 Two routes of one model may not share a location; `location:` gives one of them another.
+
+## Strategies
+
+`router:` of a model, or else `default_router:`, names how its requests find their route.
+
+- `fixed`: a caller stays where its last request went (`affinity`). Others are drawn by `weight`,
+  twice where much prefill waits, and go to the less loaded one (`prefill`). After a failure the
+  routes are tried in the order of the file.
+- `expected_ttft`: every attempt goes where its first token is to be expected soonest, judging by
+  what waits there to be prefilled, by what is cached there of the conversation, and by how fast the
+  endpoint has prefilled so far, which is learned from streams. Weights only decide between
+  endpoints within 5 % of the best, so that speeds need not be told; a weight of 0 is out of service
+  as ever. Conversations without the name of a session are told apart by how they begin. There are
+  no pins, and `affinity` has no effect. `prefill.hint_ttl_seconds` should be about as long as the
+  engines keep what nobody asks for.
 """
 
 _FILES: tuple[tuple[str, tuple[tuple[str, type[Struct]], ...]], ...] = (
@@ -116,11 +133,21 @@ _FILES: tuple[tuple[str, tuple[tuple[str, type[Struct]], ...]], ...] = (
             ("timeouts", TimeoutOverrides),
             ("server", Server),
             ("state", State),
+            ("limits", LimitSettings),
             ("local_deployment[], remote_deployment[]", Deployment),
         ),
     ),
-    ("keys.yaml", (("keys[]", KeyEntry),)),
+    (
+        "keys.yaml",
+        (
+            ("keys[]", KeyEntry),
+            ("users[]", UserEntry),
+            ("teams[]", TeamEntry),
+            ("keys[], users[], teams[] and each of model_limits", Limited),
+        ),
+    ),
 )
+_WORDS = {str: "string", int: "int", float: "number", bool: "bool", datetime: "date"}
 
 
 def render() -> str:
@@ -133,13 +160,16 @@ def render() -> str:
 
 
 def _table(title: str, struct: type[Struct]) -> str:
-    shared = (
-        {info.name for info in msgspec.structs.fields(Shared)} if struct is not Shared else set()
-    )
+    shared = {
+        info.name
+        for base in (Shared, Limited)
+        if issubclass(struct, base) and struct is not base
+        for info in msgspec.structs.fields(base)
+    }
     rows = [
         f"| `{info.encode_name}` | {_type(info.type)} | {_default(info)} | {_doc(info.type)} |"
         for info in msgspec.structs.fields(struct)
-        if not (issubclass(struct, Shared) and info.name in shared)
+        if info.name not in shared
     ]
     intro = (struct.__doc__ or "").strip().splitlines()[0]
     head = ["| key | type | default | meaning |", "|---|---|---|---|"]
@@ -170,15 +200,15 @@ def _type(kind: Any) -> str:
         kind = kind.__origin__
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (UnionType, typing.Union):
-        words = [_type(part) for part in inner if part not in (type(None), UnsetType, int)]
-        return " or ".join(words or ["int"]) + limits
+        without = (type(None), UnsetType, *((int,) if float in inner else ()))
+        return " or ".join(_type(part) for part in inner if part not in without) + limits
     if origin is typing.Literal:
         return ", ".join(f"`{word}`" for word in inner)
     if origin in (tuple, list):
         return "list" if inner[0] is Any else f"list of {_type(inner[0])}s"
     if origin is dict or issubclass(kind, Struct):
         return "mapping"
-    return {str: "string", int: "int", float: "number", bool: "bool"}[kind] + limits
+    return _WORDS[kind] + limits
 
 
 def _limits(meta: msgspec.Meta) -> str:

@@ -8,7 +8,10 @@ from msgspec import Struct
 
 from gateway.config.problems import Problem
 from gateway.config.schema import Role, Settings
+from gateway.core.limits import Limits
 from gateway.core.route import Model
+
+UNLIMITED = Limits()
 
 
 class KeyRecord(Struct, frozen=True, kw_only=True):
@@ -19,6 +22,21 @@ class KeyRecord(Struct, frozen=True, kw_only=True):
     role: Role = "free"
     models: frozenset[str] | None = None
     """Public model ids, aliases resolved; `None` is no restriction."""
+    user: str | None = None
+    team: str | None = None
+    """As written; a user's team goes before it."""
+    limits: Limits = UNLIMITED
+    model_limits: Mapping[str, Limits] = {}
+    """By public model id."""
+    expires_ms: int | None = None
+    """Unix time from which on the key is refused."""
+
+
+class User(Struct, frozen=True, kw_only=True):
+    """Somebody whose keys share limits."""
+
+    team: str | None = None
+    limits: Limits = UNLIMITED
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -31,6 +49,9 @@ class Config(Struct, frozen=True, kw_only=True):
     settings: Settings
     keys: tuple[KeyRecord, ...] | None = None
     """`None` when there is no keys.yaml: requests are anonymous then."""
+    users: Mapping[str, User] = {}
+    """By id, those of keys.yaml."""
+    teams: Mapping[str, Limits] = {}
     admin_key_sha256: str | None = None
     secret: str | None = None
     """What ids are keyed with before they enter Redis."""

@@ -95,7 +95,7 @@ class Prefill(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     priorities: Annotated[Priorities, Meta(description="See below.")] = Priorities()
 
 
-_OFF = {"nullable": True}
+_OFF = {"null_means": 0.0}
 
 
 class TimeoutOverrides(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -201,6 +201,15 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 6.0
 
 
+class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the limits of callers are counted."""
+
+    window_seconds: Annotated[
+        float,
+        Meta(ge=0.1, le=3600, description="Length of the minute that rpm and tpm are counted in."),
+    ] = 60.0
+
+
 class Deployment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An address and the models it serves."""
 
@@ -233,6 +242,7 @@ class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     timeouts: Annotated[TimeoutOverrides, Meta(description="See below.")] = TimeoutOverrides()
     server: Annotated[Server, Meta(description="See below.")] = Server()
     state: Annotated[State, Meta(description="See below.")] = State()
+    limits: Annotated[LimitSettings, Meta(description="See below.")] = LimitSettings()
     local_fraction: Annotated[
         float | None,
         Meta(
@@ -286,6 +296,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     server: Server = Server()
     state: State = State()
+    limits: LimitSettings = LimitSettings()
     default_router: str = "fixed"
     local_fraction: float = 0.5
     timeout: int = 2

@@ -45,6 +45,7 @@ def settle_settings(
         timeouts=file.timeouts.over(Timeouts()),
         server=file.server,
         state=file.state,
+        limits=file.limits,
         default_router=_default_router(file, env, strategies, problems, env_problems),
         local_fraction=_local_fraction(file, problems),
         timeout=file.timeout,

@@ -24,5 +24,20 @@ class FixedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = 0.5
 
 
-STRATEGY_PARAMS: Mapping[str, type[Struct]] = MappingProxyType({"fixed": FixedParams})
+class ExpectedTtftParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`router_params` of the strategy `expected_ttft`: go where the first token comes soonest."""
+
+    prefill_tokens_per_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="What endpoints are taken to prefill until one of them has shown its rate.",
+        ),
+    ] = 8000
+
+
+STRATEGY_PARAMS: Mapping[str, type[Struct]] = MappingProxyType(
+    {"fixed": FixedParams, "expected_ttft": ExpectedTtftParams}
+)
 """Strategy name -> the Struct of its `router_params`."""

@@ -5,7 +5,7 @@ reference. Fields that fail keep their default, so that checks across fields can
 whose required field fails is `None`.
 
 `null` is never a value: a key with nothing behind it is more often a forgotten line than a wish.
-The exception is a field marked `nullable`, where it means 0.
+The exception is a field that says what it means, with `null_means`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _WORDS = {
     "object": "a mapping",
     "null": "empty",
     "date": "a date",
-    "datetime": "a date",
+    "datetime": "a date with a time",
 }
+_ILL_FORMED = ("matching regex", "RFC3339", "timezone component")
+"""Parts of msgspec's messages on texts that are not of the form they must have."""
 
 
 def read(
@@ -90,12 +92,12 @@ def _fields(struct: type[Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
 
 def _field(value: object, kind: Any, path: str, problems: Problems) -> object:
     if value is None:
-        if _extra(kind, "nullable"):
-            return 0.0
+        if (meaning := _extra(kind, "null_means")) is not None:
+            return meaning
         problems.error(path, "is empty", "give it a value or remove the key")
         return _BAD
     struct, many = _struct_of(kind)
-    if struct is None:
+    if struct is None or (_may_be_scalar(kind) and not isinstance(value, dict)):
         return _scalar(value, kind, path, problems)
     if not many:
         read_one = read(value, struct, path, problems)
@@ -123,8 +125,10 @@ def _scalar(value: object, kind: Any, path: str, problems: Problems) -> object:
     hint = ""
     if message.startswith("must be a string, not") and not isinstance(value, list | dict):
         hint = "put it in quotes"
-    if "matching regex" in message:
+    if any(words in message for words in _ILL_FORMED):
         message = f"must be {_form(kind) or 'written otherwise'}"
+    if value == 0 and not isinstance(value, bool):
+        hint = _extra(kind, "when_zero") or ""
     if words := _choices(kind):
         message = f"must be one of {', '.join(words)}"
         if isinstance(value, bool):
@@ -183,6 +187,14 @@ def _struct_of(kind: Any) -> tuple[type[Struct] | None, bool]:
             if struct is not None:
                 return struct, many
     return None, False
+
+
+def _may_be_scalar(kind: Any) -> bool:
+    """Say whether a plain value may stand where a mapping may."""
+    kind = _bare(kind)
+    return typing.get_origin(kind) in (UnionType, typing.Union) and any(
+        _bare(option) in (int, float) for option in typing.get_args(kind)
+    )
 
 
 def _bare(kind: Any) -> Any:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from msgspec import Struct
 
+from gateway.core.limits import Scope
 from gateway.core.route import ROLES, Model
 
 UNKNOWN_ADDRESS = "ip:unknown"
 """The id that all anonymous callers share whose address a proxy does not tell."""
+_NONE: Mapping[str, Scope] = MappingProxyType({})
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -20,6 +25,13 @@ class Caller(Struct, frozen=True, kw_only=True):
     id: str
     role: str = "free"
     models: frozenset[str] | None = None
+    scopes: tuple[Scope, ...] = ()
+    """The limited ones of its key, its user and its team, in this order."""
+    model_scopes: Mapping[str, Scope] = _NONE
+    """Model id -> the key's limits on that model."""
+    limit_tag: str = ""
+    """`team:<id>`, `user:<id>` or `key:<id>`: the outermost holder the key belongs to, limited or
+    not, so that setting limits moves no counters. Empty when nothing is limited."""
 
     @property
     def is_admin(self) -> bool:
@@ -31,3 +43,8 @@ class Caller(Struct, frozen=True, kw_only=True):
         if ROLES.index(self.role) < ROLES.index(model.required_role):
             return False
         return self.models is None or model.id in self.models
+
+    def scopes_for(self, model_id: str) -> tuple[Scope, ...]:
+        """All that a request for this model counts against; the key's own limit on it last."""
+        own = self.model_scopes.get(model_id)
+        return (*self.scopes, own) if own else self.scopes

@@ -68,6 +68,12 @@ class Usage(Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    """Of the prompt's."""
+
+    @property
+    def total(self) -> int:
+        """All that counts against a limit of tokens."""
+        return self.prompt_tokens + self.completion_tokens
 
 
 def _is_null(raw: Raw) -> bool:

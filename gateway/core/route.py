@@ -76,6 +76,9 @@ class Model(Struct, frozen=True, kw_only=True):
     required_role: str = "free"
     model_type: str = "chat"
     router: str = "fixed"
+    """Name of the strategy."""
+    router_params: Struct | None = None
+    """Its parameters, of its own type."""
     context_length: int = 8192
     max_output_length: int = 4096
     input_modalities: tuple[str, ...] = ("text",)

@@ -1,16 +1,23 @@
 """A transport for attempts that are recorded: OpenTelemetry's instrumentation around one of ours.
 
 The instrumentation is shown a request of nothing but method and address, so that no setting of
-its own can put a credential into a span. The transport behind it sends the true one, as part of
-the trace. Bodies do not pass through here: a stream is relayed as without it.
+its own can put a credential into a span, and its spans tell a failure's class alone: the text may
+quote what an upstream has sent. The transport behind it sends the true request, as part of the
+trace. Bodies do not pass through here: a stream is relayed as without it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import httpx
 from opentelemetry.instrumentation.httpx import AsyncOpenTelemetryTransport
-from opentelemetry.trace import TracerProvider
+from opentelemetry.trace import Span, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from gateway.telemetry.names import ERROR_TYPE
 
 _TRUE_REQUEST = "concord.request"
 
@@ -20,7 +27,7 @@ class TracedTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, transport: httpx.AsyncBaseTransport, provider: TracerProvider) -> None:
         self._instrumented = AsyncOpenTelemetryTransport(
-            _Behind(transport), tracer_provider=provider
+            _Behind(transport), tracer_provider=_Discreet(provider)
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -46,3 +53,32 @@ class _Behind(httpx.AsyncBaseTransport):
         # Whatever propagators the environment names: those wrote to the request that is shown.
         self._w3c.inject(request.headers)
         return await self._transport.handle_async_request(request)
+
+
+class _Discreet(TracerProvider):
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+
+    def get_tracer(self, *args: Any, **options: Any) -> Tracer:
+        return _DiscreetTracer(self._provider.get_tracer(*args, **options))
+
+
+class _DiscreetTracer(Tracer):
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def start_span(self, *args: Any, **options: Any) -> Span:
+        return self._tracer.start_span(*args, **options)
+
+    @contextmanager
+    def start_as_current_span(  # type: ignore[override]  # it need be no decorator, too
+        self, *args: Any, **options: Any
+    ) -> Iterator[Span]:
+        options |= {"record_exception": False, "set_status_on_exception": False}
+        with self._tracer.start_as_current_span(*args, **options) as span:
+            try:
+                yield span
+            except Exception as error:
+                span.set_attribute(ERROR_TYPE, type(error).__name__)
+                span.set_status(StatusCode.ERROR)
+                raise

@@ -31,7 +31,11 @@ _MODALITY_OF_PART: Mapping[str, str] = {
 }
 _OUTPUT_BOUNDS = ("max_completion_tokens", "max_tokens")
 _CORE_FIELDS = frozenset({"model", "messages", "stream"})
-
+MOST_VALUES = 100_000
+"""Far more than a conversation holds. Each costs time in which nobody else is served, and hundreds
+of bytes of memory, however small it is itself."""
+_READ_DEEPLY = ("messages", "tools", "response_format")
+_NO_SEPARATORS = bytes(set(range(256)) - set(b'",'))
 
 _items = msgspec.json.Decoder(list[Raw])
 _object = msgspec.json.Decoder(dict[str, Raw])
@@ -49,6 +53,7 @@ def read_request(body: bytes) -> ChatRequest:
     """
     try:
         fields = _read_fields(body)
+        _refuse_floods(fields)
         model = _read_model(fields.get("model"))
         messages = _read_messages(fields.get("messages"))
         stream = _read_flag(fields.get("stream"), "stream")
@@ -105,6 +110,26 @@ def _read_fields(body: bytes) -> dict[str, Raw]:
         raise InvalidRequest("The request body must be a JSON object.") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
+
+
+def _refuse_floods(fields: Mapping[str, Raw]) -> None:
+    """Refuse very many values where each is read, before time and memory are spent on them."""
+    for name in _READ_DEEPLY:
+        raw = fields.get(name, b"")
+        if memoryview(raw).nbytes > MOST_VALUES and _separators(bytes(raw)) > MOST_VALUES:
+            raise InvalidRequest(
+                f"The field '{name}' holds more than {MOST_VALUES} values.", param=name
+            )
+
+
+def _separators(value: bytes) -> int:
+    """How many commas a JSON value has, not counting those inside strings."""
+    commas = value.count(b",")
+    if commas <= MOST_VALUES:
+        return commas
+    unescaped = value.replace(rb"\\", b"").replace(rb"\"", b"")
+    outside = unescaped.translate(None, delete=_NO_SEPARATORS).split(b'"')[::2]
+    return sum(map(len, outside))
 
 
 def _read_model(raw: Raw | None) -> str:

@@ -16,12 +16,12 @@ class Planner:
     """Makes plans.
 
     What the filters say depends on a request's modalities and on the overrides in force only, and
-    is kept for the latter's epoch.
+    is kept while these are the same. Their epoch would not do: somebody may have edited it.
     """
 
     def __init__(self) -> None:
         self._weights = Weights()
-        self._candidates: dict[tuple[str, frozenset[str]], Candidates] = {}
+        self._candidates: dict[tuple[str, frozenset[str]], tuple[Overrides, Candidates]] = {}
 
     def plan(
         self, model: Model, chat: ChatRequest, overrides: Overrides, pin: str | None = None
@@ -47,11 +47,11 @@ class Planner:
 
     def _filtered(self, model: Model, chat: ChatRequest, overrides: Overrides) -> Candidates:
         kind = (model.id, chat.modalities)
-        candidates = self._candidates.get(kind)
-        if candidates is None or candidates.epoch != overrides.epoch:
+        known = self._candidates.get(kind)
+        if known is None or known[0] != overrides:
             weighed = self._weights.of(model, overrides)
-            candidates = self._candidates[kind] = _filter(weighed, chat, overrides.epoch)
-        return candidates
+            known = self._candidates[kind] = overrides, _filter(weighed, chat, overrides.epoch)
+        return known[1]
 
 
 def _filter(weighed: tuple[Weighed, ...], chat: ChatRequest, epoch: int) -> Candidates:

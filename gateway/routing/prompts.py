@@ -13,6 +13,7 @@ from gateway.protocols.prefix import PromptBytes, fingerprint
 from gateway.protocols.token_estimate import estimate_tokens
 from gateway.routing.affinity import affinity_key
 from gateway.routing.priority import priority
+from gateway.routing.strategies import strategy_of
 from gateway.state.policy import Policy
 
 
@@ -27,10 +28,17 @@ class Prompts:
     def of(
         self, chat: ChatRequest, caller: Caller | None, session_id: str | None, model: Model
     ) -> Prompt:
-        """Describe a prompt. Nothing is kept of a caller who cannot be told from others."""
+        """Describe a prompt. Nothing is kept of a caller who cannot be told from others.
+
+        Where the model's strategy tells conversations apart, one that has no name of a session is
+        known by its beginning.
+        """
         policy, key = self._policy, self._secret.key
         if not (policy.affinity or policy.prefill):
             return NO_PROMPT
+        begins = fingerprint(chat, key) if key and policy.prefill else ""
+        if not session_id and strategy_of(model).COMPARES:
+            session_id = begins
         name = affinity_key(caller, session_id, key) if key else None
         if not policy.prefill:
             return Prompt(caller=name or "")
@@ -41,7 +49,7 @@ class Prompts:
         return Prompt(
             caller=name,
             tokens=tokens,
-            fingerprint=fingerprint(chat, key),
+            fingerprint=begins,
             anchor=PromptBytes(chat, key).anchor() if asked else "",
         )
 

@@ -49,18 +49,18 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 class Weights:
-    """Weighs routes once per model and epoch, and remembers."""
+    """Weighs the routes of each model once, and again when the overrides have changed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Model, int, tuple[Weighed, ...]]] = {}
+        self._known: dict[str, tuple[Model, Overrides, tuple[Weighed, ...]]] = {}
 
     def of(self, model: Model, overrides: Overrides) -> tuple[Weighed, ...]:
-        """The routes of a model in declaration order. Overrides of one epoch MUST be equal."""
+        """The routes of a model in declaration order."""
         known = self._known.get(model.id)
-        if known and known[0] is model and known[1] == overrides.epoch:
+        if known and known[0] is model and known[1] == overrides:
             return known[2]
         weighed = weigh(model, overrides)
-        self._known[model.id] = (model, overrides.epoch, weighed)
+        self._known[model.id] = (model, overrides, weighed)
         return weighed
 
 

@@ -1,7 +1,8 @@
 """Every Redis key, spelt here and nowhere else.
 
 All keys that one decision needs share a hash tag, so that they live in one slot: `{m:<model>}` for
-a model, `{cluster}` for what belongs to all. `lua/README.md` says what each holds.
+a model, `{c:<tag>}` for limits that are judged together, `{cluster}` for what belongs to all.
+`lua/README.md` says what each holds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ SAFE = "._/:@-"
 
 MODEL_KINDS = ("endpoints", "claims", "claimed", "reaped", "epoch", "overrides")
 CALLER_KINDS = ("pin", "hint")
-CLUSTER_KINDS = ("replicas", "salt")
+LIMIT_KINDS = ("limits", "reservations", "reserved", "lapsed")
+CLUSTER_KINDS = ("replicas", "salt", "keys", "key_ids")
 
 
 def encode_id(text: str) -> str:
@@ -39,6 +41,10 @@ class Keys(Struct, frozen=True):
         tag = keys["endpoints"].removesuffix("endpoints")
         return {**keys, "pin": f"{tag}pin:{caller}", "hint": f"{tag}hint:{caller}"}
 
+    def limits(self, tag: str) -> dict[str, str]:
+        """All keys of the limits under a tag, by kind."""
+        return _limit_keys(self.namespace, tag)
+
     def cluster(self) -> dict[str, str]:
         """All keys of the cluster itself, by kind."""
         tag = f"{self.namespace}:{{cluster}}"
@@ -49,3 +55,8 @@ class Keys(Struct, frozen=True):
 def _model_keys(namespace: str, model_id: str) -> dict[str, str]:
     tag = f"{namespace}:{{m:{encode_id(model_id)}}}"
     return {kind: f"{tag}:{kind}" for kind in MODEL_KINDS}
+
+
+@lru_cache(maxsize=4096)
+def _limit_keys(namespace: str, tag: str) -> dict[str, str]:
+    return {kind: f"{namespace}:{{c:{encode_id(tag)}}}:{kind}" for kind in LIMIT_KINDS}

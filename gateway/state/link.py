@@ -24,7 +24,13 @@ from typing import Any, Protocol, cast
 import hiredis
 from redis._parsers.base import BaseParser
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ConnectionError, InvalidResponse, RedisError, TimeoutError
+from redis.exceptions import (
+    ConnectionError,
+    InvalidResponse,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
 
 READ_BYTES = 65536
 RECONNECT_S = 0.02
@@ -128,6 +134,8 @@ class SharedLink:
             raise TimeoutError("connecting took too long") from error
         except OSError as error:
             raise ConnectionError(f"cannot connect: {error}") from error
+        except ResponseError as error:  # to what redis-py sends first, such as a SELECT
+            raise ConnectionError(f"turned away: {error}") from error
         finally:
             if self._connection is not connection:
                 await connection.disconnect(nowait=True)

@@ -61,6 +61,8 @@ class ExplainReply(Reply, frozen=True, array_like=True):
     reasons: str
     pin: str
     tokens: int
+    scores: str
+    """`<location>=<ms> ...` where endpoints are compared: the least is the best."""
     fields: list[str]
 
 
@@ -74,6 +76,12 @@ class RenewReply(Reply, frozen=True, array_like=True):
     """The claims that the store does not know, separated by spaces."""
 
     unknown: str
+
+
+class RenewClaimsReply(RenewReply, frozen=True, array_like=True):
+    """Also those of whose first output it has not heard."""
+
+    unheard: str
 
 
 class StatusReply(Reply, frozen=True, array_like=True):
@@ -132,6 +140,11 @@ class PinReply(Reply, frozen=True, array_like=True):
 
     pin: str
     left_ms: int
+
+
+def read_scores(text: str) -> dict[str, float]:
+    """Location to score, of `<location>=<ms> ...`."""
+    return {location: float(score) for location, score in read_reasons(text).items()}
 
 
 def read_reasons(text: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ from gateway.state.replies import (
     OverridesReply,
     PinReply,
     RecordReply,
-    RenewReply,
+    RenewClaimsReply,
     ReplicasReply,
     Reply,
     ResetReply,
@@ -35,7 +35,7 @@ from gateway.state.replies import (
 
 OWN_DIGITS = 8
 """How much of a caller's digest names its own tokens in an endpoint's row."""
-_FIELD = re.compile(r"(.+?):(own:[0-9a-f]*|[a-z_]+)")
+_FIELD = re.compile(r"(?:(.+?):)?(own:[0-9a-f]*|[a-z_]+)")
 
 
 class Runner(Protocol):
@@ -57,13 +57,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     tried: Sequence[str]
     """Locations that are out of the question."""
     order: str
-    """`draw`, `declared` or `pinned`."""
+    """`draw`, `declared`, `pinned` or `expected_ttft`."""
     draws: Sequence[float]
-    """Numbers in [0, 1) for `draw`: at most one per candidate and two more. With fewer the answer
-    may be short of them."""
+    """Numbers in [0, 1), where something is drawn: at most one per candidate and two more. With
+    fewer the answer may be short of them."""
     prompt: Prompt
     uses_pin: bool
     """Whether the caller's pin is followed and written."""
+    prefill_rate: int = 0
+    """Tokens/s to reckon with while no endpoint has shown its own, for `expected_ttft`."""
 
     def args(self) -> dict[str, str | int]:
         """Spell it for the scripts."""
@@ -77,6 +79,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             "affinity": int(self.uses_pin),
             "prompt_tokens": self.prompt.tokens,
             "fingerprint": self.prompt.fingerprint,
+            "prefill_rate": self.prefill_rate,
             **self.policy.to_decide,
         }
 
@@ -114,13 +117,17 @@ class Store:
         return structs.replace(reply, location=unquote(reply.location))
 
     async def first_token(
-        self, model_id: str, *, claim: str, policy: Policy, prompt: Prompt
+        self, model_id: str, *, claim: str, policy: Policy, prompt: Prompt, ttft_ms: int = 0
     ) -> RecordReply:
-        """Record an attempt's first output: its success, and what its endpoint now has cached."""
+        """Record an attempt's first output: its success, and what its endpoint now has cached.
+
+        How fast that was is learned from `ttft_ms`, from sending to it; from 0 nothing.
+        """
         args: dict[str, str | int] = {
             "claim": claim,
             "ewma_alpha": policy.to_record["ewma_alpha"],
             "hint_ttl_ms": policy.hint_ttl_ms,
+            "ttft_ms": ttft_ms,
             **_to_remember(prompt),
         }
         keys = self._keys.caller(model_id, prompt.caller)
@@ -156,15 +163,21 @@ class Store:
         keys = self._keys.caller(model_id, prompt.caller)
         return await self._call(RecordReply, "settle", keys, args)
 
-    async def renew(self, model_id: str, *, claims: Sequence[str], lease_ms: int) -> list[str]:
-        """Lengthen leases, at most 128 per call. Returns the ids that the store does not know."""
+    async def renew(
+        self, model_id: str, *, claims: Sequence[str], firsts: Sequence[str], lease_ms: int
+    ) -> tuple[list[str], list[str]]:
+        """Lengthen leases, at most 128 per call; `firsts` of them have had their first output.
+
+        Returns the ids that the store does not know, and those of whose first output it has not
+        heard.
+        """
         reply = await self._call(
-            RenewReply,
+            RenewClaimsReply,
             "renew",
             self._keys.model(model_id),
-            {"ids": " ".join(claims), "lease_ms": lease_ms},
+            {"ids": " ".join(claims), "firsts": " ".join(firsts), "lease_ms": lease_ms},
         )
-        return reply.unknown.split()
+        return reply.unknown.split(), reply.unheard.split()
 
     async def reassert(
         self,
@@ -218,7 +231,7 @@ class Store:
     async def rows(self, model_id: str) -> tuple[int, dict[str, dict[str, str]]]:
         """Count a model's claims, and read all that is live about its endpoints.
 
-        The latter is location -> what -> text.
+        The latter is location -> what -> text; what is of no endpoint is at the location "".
         """
         reply = await self._call(RowsReply, "rows", self._keys.model(model_id), {})
         return reply.claims, rows_of(reply.fields)
@@ -319,7 +332,7 @@ def rows_of(fields: Sequence[str]) -> dict[str, dict[str, str]]:
     rows: dict[str, dict[str, str]] = {}
     for name, value in zip(fields[::2], fields[1::2], strict=True):
         if match := _FIELD.fullmatch(name):
-            rows.setdefault(unquote(match[1]), {})[match[2]] = value
+            rows.setdefault(unquote(match[1] or ""), {})[match[2]] = value
     return rows
 
 

@@ -6,6 +6,7 @@ import time
 
 from msgspec import Struct, field, structs
 
+from gateway.core.limits import NO_ROOM, Room
 from gateway.core.request import Usage
 from gateway.telemetry.logs import event
 
@@ -44,6 +45,10 @@ class RequestRecord(Struct, kw_only=True):
     overhead_ms: float | None = None
     """From the first byte of the request to sending it upstream for the first time."""
     usage: Usage | None = None
+    room: Room = NO_ROOM
+    """What is left of the caller's limits, for the headers."""
+    limited_by: str | None = None
+    """The limit that has refused it, such as `team:acme rpm`."""
     malformed_chunks: int = 0
     client_cancelled: bool = False
     bytes_out: int = 0
@@ -71,6 +76,7 @@ def write(record: RequestRecord) -> None:
         refused=record.refused,
         status=record.status,
         error_type=record.error_type,
+        limited_by=record.limited_by,
         ttft_ms=record.ttft_ms,
         total_ms=record.elapsed_ms(),
         overhead_ms=record.overhead_ms,

@@ -62,9 +62,11 @@ class ExportingTracer(SpanTracer):
         self._exporter.hurry()
         # Not a thread of the loop's: the process would wait for that one to end.
         threading.Thread(target=flush, daemon=True).start()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(CLOSE_S):
                 await flushed.wait()
+        except TimeoutError:
+            _tell("the last spans could not be sent in time")
 
 
 class _Exporter(SpanExporter):
@@ -127,13 +129,13 @@ class _FewWords(logging.Handler):
             return
         self._said[record.name] = (record.created, 0)
         arguments = record.args if isinstance(record.args, tuple) else ()
-        event(
-            "traces_trouble",
-            level=record.levelno,
-            part=record.name,
-            problem=record.msg % tuple(map(_shown, arguments)),
-            left_out=left_out,
-        )
+        problem = record.msg % tuple(map(_shown, arguments))
+        _tell(problem, part=record.name, left_out=left_out)
+
+
+def _tell(problem: str, **fields: object) -> None:
+    """A warning whatever it is, for no request notices."""
+    event("traces_trouble", level=logging.WARNING, problem=problem, **fields)
 
 
 def _shown(argument: object) -> object:

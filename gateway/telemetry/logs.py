@@ -46,7 +46,7 @@ class JsonFormatter(logging.Formatter):
 class LineHandler(logging.Handler):
     """Writes each line to stderr in one go, without a text layer or a lock in between.
 
-    For a process whose lines all come from one thread.
+    For a process whose lines come from one thread, but for a few: two never share a write.
     """
 
     def __init__(self, formatter: JsonFormatter) -> None:

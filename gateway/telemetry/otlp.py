@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from urllib.parse import urlsplit
 
 from gateway.telemetry.names import gen_ai
@@ -27,6 +28,7 @@ def open_tracer(env: Mapping[str, str], replica_id: str) -> Tracer:
         # A good part of a replica's start-up time and memory, which none pays without traces.
         from gateway.telemetry.export import ExportingTracer
 
+        import_module("opentelemetry.instrumentation.httpx")  # judges variables when loaded
         return ExportingTracer(gen_ai(env), replica_id)
     except ValueError as error:  # what the SDK says of its own variables
         raise CannotTrace(f"OpenTelemetry refuses its OTEL_ variables: {error}") from error
@@ -46,10 +48,17 @@ def is_asked_for(env: Mapping[str, str]) -> bool:
             f"{protocol_name} is {protocol!r}; only http/protobuf is spoken here, which collectors "
             "take on port 4318"
         )
-    parts = urlsplit(endpoint)  # it is not repeated in the message, for it may hold a password
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not _is_url(endpoint):  # it is not repeated in the message, for it may hold a password
         raise CannotTrace(f"{name} is not a URL such as http://127.0.0.1:4318")
     return True
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of brackets, or of a port that is none
+        return False
 
 
 def _chosen(env: Mapping[str, str], what: str) -> tuple[str, str]:

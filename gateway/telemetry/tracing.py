@@ -77,7 +77,7 @@ class Trace:
     ) -> Step:
         """The decision on an attempt, counted from 1, between candidates: location and weight.
 
-        `order` is how they are taken: `draw`, `declared` or `pinned`.
+        `order` is how they are taken (`lua/admit.lua`).
         """
         return _UNRECORDED
 

@@ -1,4 +1,4 @@
--- ask: what is decided on, as `admit` and `explain` are told it in their arguments 1 to 18.
+-- ask: what is decided on, as `admit` and `explain` are told it in their arguments 1 to 19.
 --
 -- An ask may also hold `given_back`, field -> count, and `ended`, claim -> true: what is to be
 -- judged as though these claims had been reaped.
@@ -37,6 +37,7 @@ local function read_ask(args, endpoints, now, replica, pin, hints)
     uses_pin = args[9] == '1' and args[4] == 'draw',
     pin_max_age_ms = tonumber(args[10]),
     counts_prefill = args[11] == '1',
+    compares = args[4] == 'expected_ttft',
   }
   ask.locations, ask.weights = read_candidates(args[2])
   if ask.uses_pin then
@@ -52,6 +53,7 @@ local function read_ask(args, endpoints, now, replica, pin, hints)
       elephant_limit = tonumber(args[16]),
       affinity_ceiling = tonumber(args[17]),
       hint_ttl_ms = tonumber(args[18]),
+      usual_rate = tonumber(args[19]),
     }
   end
   return ask

@@ -2,11 +2,13 @@
 -- `explain` tells it.
 -- @include lib/hint
 -- @include lib/judge
+-- @include score/expected_ttft
 
 -- The row of a candidate that may be used, else false; judged once, and the reason noted.
 local function row_of(ask, found, index)
   if found.rows[index] == nil then
-    local row, reason, left_ms = judge(ask, ask.locations[index])
+    local location, seen = ask.locations[index], found.seen
+    local row, reason, left_ms = judge(ask, location, seen and seen[location])
     found.rows[index] = row
     if reason then
       found.reasons[index] = reason
@@ -34,7 +36,7 @@ end
 -- The first place at which the running sum of the pool's weights reaches u times their total;
 -- rounding and all-zero weights fall to the last one. Returns nil when the numbers have run out.
 local function next_place(ask, found, pool)
-  if ask.order ~= 'draw' then
+  if ask.order == 'declared' or ask.order == 'pinned' then
     return 1
   end
   local number = found.next_number()
@@ -120,11 +122,30 @@ local function accept(ask, found, index, pin)
   if prefill and prefill.tokens > 0 then
     local hint = hint_at(ask, index, row)
     local own = hint_of(hint, prefill.fingerprint)
-    found.tokens = uncached(prefill.tokens, hint)
+    found.tokens = found.charges and found.charges[index] or uncached(prefill.tokens, hint)
     found.is_elephant = uncached(prefill.tokens, own) >= prefill.elephant_tokens
     found.cached_tokens, found.anchor = own and own.tokens, own and own.anchor
   end
   return found
+end
+
+-- All endpoints are judged and compared; weights choose among those that are as good as the best.
+local function choose_nearest(ask, found)
+  local fit = {}
+  found.seen = look_at_all(ask)
+  for index = 1, #ask.locations do
+    if row_of(ask, found, index) then
+      fit[#fit + 1] = index
+    end
+  end
+  local index = #fit > 0 and draw(ask, found, nearest(ask, found, fit))
+  if not index then
+    return found
+  end
+  local takes_probe = found.rows[index].takes_probe
+  found.rows[index] = look_at(ask, ask.locations[index])
+  found.rows[index].takes_probe = takes_probe
+  return accept(ask, found, index, '')
 end
 
 -- One run over the candidates: each is judged when it is first looked at.
@@ -139,6 +160,9 @@ local function choose(ask)
     drawn = 0,
     next_number = string.gmatch(ask.draws, '[^ ]+'),
   }
+  if ask.compares and ask.prefill then
+    return choose_nearest(ask, found)
+  end
   local kept = follow_pin(ask, found)
   if kept then
     return accept(ask, found, kept, 'kept')

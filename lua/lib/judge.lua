@@ -23,7 +23,7 @@ local function look_at(ask, location)
   if ask.given_back then
     give_back(ask.given_back, names, fields)
   end
-  local row = {
+  return {
     circuit = fields[1],
     conn = fields[2],
     inflight = whole(fields[3]),
@@ -32,23 +32,51 @@ local function look_at(ask, location)
     elephants = whole(fields[6]),
     generation = whole(fields[7]),
   }
+end
+
+-- What must be known of every endpoint to compare them, in one call: location -> row.
+local function look_at_all(ask)
+  local names, rows, count = {}, {}, 0
+  for _, location in ipairs(ask.locations) do
+    names[count + 1] = location .. ':circuit'
+    names[count + 2] = location .. ':conn'
+    names[count + 3] = location .. ':prefill_tokens'
+    names[count + 4] = location .. ':own:' .. ask.caller
+    names[count + 5] = location .. ':prefill_rate'
+    count = count + 5
+  end
+  local fields = count > 0 and redis.call('HMGET', ask.endpoints, unpack(names)) or {}
+  if ask.given_back then
+    give_back(ask.given_back, names, fields)
+  end
+  for i, location in ipairs(ask.locations) do
+    local at = 5 * i - 4
+    rows[location] = {
+      circuit = fields[at],
+      conn = fields[at + 1],
+      prefill_tokens = whole(fields[at + 2]),
+      own_tokens = whole(fields[at + 3]),
+      prefill_rate = fields[at + 4],
+    }
+  end
+  return rows
+end
+
+-- Returns the endpoint's row when it may be used, else false, the reason and when that can change.
+-- It is read unless given.
+local function judge(ask, location, row)
+  if ask.tried[location] then
+    return false, 'already_attempted', 0
+  end
+  row = row or look_at(ask, location)
+  if ask.order == 'pinned' then
+    return row
+  end
   if row.circuit then
     local rest = redis.call('HMGET', ask.endpoints,
       location .. ':opened_at_ms', location .. ':probe', location .. ':probe_until_ms')
     row.opened_at_ms, row.probe_until_ms = rest[1], rest[3]
     row.probe = not (ask.ended and ask.ended[rest[2]]) and rest[2]
-  end
-  return row
-end
-
--- Returns the endpoint's row when it may be used, else false, the reason and when that can change.
-local function judge(ask, location)
-  if ask.tried[location] then
-    return false, 'already_attempted', 0
-  end
-  local row = look_at(ask, location)
-  if ask.order == 'pinned' then
-    return row
   end
   local reason, left_ms, takes_probe = judge_circuit(row, ask.now, ask.cooldown_ms)
   if reason then

@@ -1,19 +1,19 @@
--- scopes: the holders of limits that a request counts against, and how much of each is left.
+-- scopes: the holders of limits that a request counts against, and what is left of each limit.
 --
--- Packed, "<scope> <rpm> <tpm> <parallel> <budget> <duration_ms> ...". A limit is a number, with `f`
--- behind it for a fixed window and `s` for shadow: what that would refuse is only counted. `-` is
--- no limit.
+-- Packed, "<scope> <rpm> <tpm> <parallel> <budget> <duration_ms> ...". A limit is a number, with
+-- `f` behind it when its window is fixed and `s` when it is a shadow: what that would refuse is
+-- only counted. `-` is no limit.
 -- @include lib/budget
 -- @include lib/number
 -- @include lib/window
 
 local KINDS = { 'rpm', 'tpm', 'parallel', 'budget' }
 
--- Returns the limits of all scopes in one list.
+-- Returns the limits of all scopes in one list, each with the name of its field.
 local function read_limits(packed)
-  local limits = {}
-  for scope, rpm, tpm, parallel, budget, duration_ms in
-    string.gmatch(packed, '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)') do
+  local limits, names = {}, {}
+  local pattern = '(%S+) (%S+) (%S+) (%S+) (%S+) (%d+)'
+  for scope, rpm, tpm, parallel, budget, duration_ms in string.gmatch(packed, pattern) do
     for i, text in ipairs({ rpm, tpm, parallel, budget }) do
       local most, fixed, shadow = string.match(text, '^(%d+)(f?)(s?)$')
       if most then
@@ -21,35 +21,25 @@ local function read_limits(packed)
           scope = scope,
           kind = KINDS[i],
           most = tonumber(most),
-          is_fixed = fixed == 'f',
-          is_shadow = shadow == 's',
+          is_fixed = fixed ~= '',
+          is_shadow = shadow ~= '',
           duration_ms = tonumber(duration_ms),
         }
+        names[#names + 1] = scope .. ':' .. KINDS[i]
       end
     end
   end
-  return limits
+  return limits, names
 end
 
--- Reads what is taken of each limit.
-local function look_at_limits(limits, key, budgets_key, now, window_ms)
-  local names, holders = {}, {}
+-- Puts into each limit what is taken of it, and what stands behind that.
+local function look_at_limits(limits, texts, now, window_ms)
   for i, limit in ipairs(limits) do
-    names[i] = limit.scope .. ':' .. limit.kind
-    if limit.kind == 'budget' then
-      holders[#holders + 1] = limit.scope
-    end
-  end
-  local texts = #names > 0 and redis.call('HMGET', key, unpack(names))
-  local budgets = #holders > 0 and redis.call('HMGET', budgets_key, unpack(holders))
-  local nth = 0
-  for i, limit in ipairs(limits) do
-    if limit.kind == 'budget' then
-      nth = nth + 1
-      limit.budget = open_budget(budgets[nth], now, limit.duration_ms)
-      limit.taken = limit.budget.spent + limit.budget.held
-    elseif limit.kind == 'parallel' then
+    if limit.kind == 'parallel' then
       limit.taken = whole(texts[i])
+    elseif limit.kind == 'budget' then
+      limit.budget = open_budget(texts[i], now, limit.duration_ms)
+      limit.taken = limit.budget.spent + limit.budget.held
     else
       limit.window = open_window(texts[i], now, window_ms, limit.is_fixed)
       limit.taken = limit.window.sum
@@ -57,7 +47,12 @@ local function look_at_limits(limits, key, budgets_key, now, window_ms)
   end
 end
 
--- In how many ms a limit that has no room for so much will have it; 0 when waiting does not help.
-local function room_in_ms(limit, amount, now)
-  ...
+-- In how many ms a limit will be whole again, 0 for one that is, or that nobody can tell of.
+local function renewed_in_ms(limit, now)
+  if limit.window then
+    return whole_in_ms(limit.window, now)
+  elseif limit.budget and limit.duration_ms > 0 and limit.taken > 0 then
+    return limit.budget.start_ms + limit.duration_ms - now
+  end
+  return 0
 end

@@ -35,6 +35,8 @@ SIZES = (4, 8, 64)
 PLAIN = Policy(affinity=False, prefill=False)
 EVERYTHING = Policy()
 PROMPT_TOKENS = 60_000
+RATE = 8_000
+TTFT_MS = 500
 EMPTY = "return 1"
 CALIBRATION = """\
 for i = 1, 20 do
@@ -97,7 +99,7 @@ class Costs:
         """A batch of each kind of attempt among so many candidates.
 
         A new caller's is drawn, its endpoint being loaded twice; when the caller returns it is
-        kept where its prompt is cached.
+        kept where its prompt is cached. Then the same where all endpoints are compared.
         """
         callers = [f"{next(self._numbers):016x}" for _ in range(CALLS)]
         prompts = [
@@ -105,12 +107,14 @@ class Costs:
             for caller in callers
         ]
         found = await self._attempts(f"{size} candidates", size, PLAIN, [NO_PROMPT] * CALLS)
-        for who in ("a new caller", "it returns"):
-            found |= await self._attempts(f"{size} candidates, {who}", size, EVERYTHING, prompts)
+        for order, how in (("draw", ""), ("expected_ttft", " compared")):
+            for who in ("a new caller", "it returns"):
+                what = f"{size} candidates{how}, {who}"
+                found |= await self._attempts(what, size, EVERYTHING, prompts, order)
         return found
 
     async def _attempts(
-        self, what: str, size: int, policy: Policy, prompts: Sequence[Prompt]
+        self, what: str, size: int, policy: Policy, prompts: Sequence[Prompt], order: str = "draw"
     ) -> dict[str, float]:
         """A batch of attempts, each script of theirs timed apart."""
         candidates = tuple((f"local-{8000 + number}", 1.0) for number in range(size))
@@ -123,10 +127,11 @@ class Costs:
                 epoch=0,
                 candidates=candidates,
                 tried=(),
-                order="draw",
+                order=order,
                 draws=draws(claims[number], 1, min(size + 2, 8)),
                 prompt=prompts[number],
-                uses_pin=policy.affinity,
+                uses_pin=policy.affinity and order == "draw",
+                prefill_rate=RATE,
             )
             reply = await self._store.admit(
                 MODEL, decision, claim=claims[number], lease_ms=LEASE_MS
@@ -137,7 +142,11 @@ class Costs:
 
         async def first_token(number: int) -> None:
             await self._store.first_token(
-                MODEL, claim=claims[number], policy=policy, prompt=prompts[number]
+                MODEL,
+                claim=claims[number],
+                policy=policy,
+                prompt=prompts[number],
+                ttft_ms=TTFT_MS if order == "expected_ttft" else 0,
             )
 
         async def settle(number: int) -> None:

@@ -18,7 +18,12 @@ from tests.cluster.load import Answer, Streams, Watch, ask, clients, idle, until
 INTERVENE, ELEPHANT = 500, 1000
 """Tokens; small ones, so that the tests need no long prompts to meet them."""
 PREFILL_PER_S = 1500
-SLOW = {"ttft_ms": 0, "prefill_tokens_per_s": PREFILL_PER_S, "tokens_per_s": 20}
+SLOW = {
+    "ttft_ms": 0,
+    "prefill_tokens_per_s": PREFILL_PER_S,
+    "tokens_per_s": 20,
+    "output_tokens": 400,
+}
 QUICK = {"ttft_ms": 0, "prefill_tokens_per_s": 0, "tokens_per_s": 20, "output_tokens": 40}
 PAIRS, ROUNDS = 20, 3
 BYTES_PER_TOKEN = 4
@@ -301,6 +306,27 @@ async def test_a_frozen_replica_counts_again_what_is_still_in_prefill(cluster: C
         for each in streams:
             await each.hang_up()
         await until(cluster.is_idle, "an idle model")
+    assert cluster.row().keys() <= {"at_ms"}
+
+
+async def test_a_first_token_that_redis_has_forgotten_is_told_again(cluster: Cluster) -> None:
+    async with clients(cluster.replicas) as https:
+        # Given a stream that has had its first token
+        stream = Streams(https[0], 1, content=prompt(ELEPHANT), max_tokens=200)
+        await until(lambda: backlog(cluster) == waiting(ELEPHANT), "in prefill")
+        row, claimed = cluster.row(), cluster.redis.hgetall("gw:{m:m}:claimed")
+        await until(stream.all_flow, "a first token")
+        await until(lambda: backlog(cluster) == waiting(), "no backlog")
+
+        # When a failover takes Redis back to before that
+        cluster.redis.hset("gw:{m:m}:endpoints", mapping=row)
+        cluster.redis.hset("gw:{m:m}:claimed", mapping=claimed)
+
+        # Then its prompt counts for no longer than until leases are renewed, though it goes on
+        await until(lambda: backlog(cluster) == waiting(), "no backlog again")
+        assert len(cluster.claims()) == 1
+        await stream.hang_up()
+    await until(cluster.is_idle, "an idle model")
     assert cluster.row().keys() <= {"at_ms"}
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.admission.admit import Admission
+from gateway.admission.callers import CallerLimits
 from gateway.admission.claims import Claims
 from gateway.admission.overrides import KnownOverrides
+from gateway.admission.reservations import Reservations
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.api.lifecycle import Lifecycle
@@ -27,7 +29,9 @@ from gateway.routing.prompts import Prompts
 from gateway.state.policy import Policy
 from gateway.telemetry.tracing import Tracer
 from tests.fakes import builders
+from tests.fakes.caller_store import MemoryCallerStore
 from tests.fakes.calls import Call
+from tests.fakes.keys import no_made_keys
 from tests.fakes.store import MemoryStore
 from tests.fakes.upstreams import Upstreams
 
@@ -36,7 +40,12 @@ POLICY = Policy()
 
 
 def admission_over(
-    store: MemoryStore, claims: Claims, settlement: Settlement, *, abort_grace_ms: int = 0
+    store: MemoryStore,
+    claims: Claims,
+    settlement: Settlement,
+    *,
+    policy: Policy = POLICY,
+    abort_grace_ms: int = 0,
 ) -> Admission:
     """The admission of a replica over a store in memory."""
     overrides = KnownOverrides(store)  # type: ignore[arg-type]
@@ -45,7 +54,7 @@ def admission_over(
         claims,
         settlement,
         overrides,
-        POLICY,
+        policy,
         lease_ms=1000,
         abort_grace_ms=abort_grace_ms,
     )
@@ -71,6 +80,18 @@ class Rig:
             lease_ms=1000,
         )
         self.admission = admission_over(self.store, self.claims, self.settlement)
+        self.caller_store = MemoryCallerStore()
+        self.reservations = Reservations(
+            self.caller_store,  # type: ignore[arg-type]
+            "r1",
+            lease_ms=1000,
+        )
+        self.callers = CallerLimits(
+            self.caller_store,  # type: ignore[arg-type]
+            self.reservations,
+            self.settlement,
+            window_ms=60_000,
+        )
         self.config = config or builders.config(
             builders.model(*routes),
             admin_key=ADMIN,
@@ -86,10 +107,11 @@ class Rig:
             Prompts(Secret("secret"), POLICY, Prefill()),
             self.admission,
             Dispatcher({"http1": upstreams}, traced),
+            callers=self.callers,
         )
         self.app = ChatCompletions(
             self.pipeline,
-            Authenticator(self.config),
+            Authenticator(self.config, no_made_keys()),
             self.lifecycle,
             self.config.settings,
             tracer,
@@ -113,5 +135,7 @@ class Rig:
         """No claim stands, here or in the store, and none was ended twice."""
         assert not self.store.standing
         assert not len(self.claims)
+        self.caller_store.assert_all_ended_once()
+        assert not len(self.reservations)
         assert all(times == 1 for times in self.store.ended.values()), self.store.ended
         assert self.upstreams.open == 0

@@ -40,6 +40,8 @@ class MemoryStore:
         self.in_force = Overrides()
         self.firsts: list[str] = []
         """Locations that have had a first output."""
+        self.ttfts_ms: list[int] = []
+        """After what time each of them had it; 0 where that is not told."""
         self.raising: dict[str, list[Exception]] = {}
         """Script to the errors of its next calls."""
         self.holds: dict[str, Hold] = {}
@@ -81,12 +83,15 @@ class MemoryStore:
         await self._begin("overrides")
         return self.in_force
 
-    async def first_token(self, model_id: str, *, claim: str, **_: Any) -> RecordReply:
+    async def first_token(
+        self, model_id: str, *, claim: str, ttft_ms: int, **_: Any
+    ) -> RecordReply:
         """Note a first output."""
         await self._begin("first_token")
         if claim not in self.standing:
             return RecordReply("gone", "")
         self.firsts.append(self.standing[claim])
+        self.ttfts_ms.append(ttft_ms)
         await self._hold("first_token")
         return RecordReply("done", "")
 

@@ -129,3 +129,21 @@ def test_misspelt_names_are_told_in_one_line(concord: Concord, words: list[str],
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"concord {words[0]}: {told}")
     assert done.stdout == ""
+
+
+@pytest.fixture
+def nonsense(gateway: Gateway) -> Iterator[None]:
+    """Something else in place of the overrides of a model."""
+    key = "gw:{m:alone}:overrides"
+    gateway.cluster.redis.rpush(key, "nonsense")
+    yield
+    gateway.cluster.redis.delete(key)
+
+
+@pytest.mark.usefixtures("nonsense")
+def test_a_store_that_cannot_be_read_is_told_in_one_line(concord: Concord) -> None:
+    done = concord("status")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("concord status: ")
+    assert done.stdout == ""

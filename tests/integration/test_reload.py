@@ -154,3 +154,21 @@ async def test_a_public_replica_does_not_give_up_its_keys(cluster: Cluster, othe
         (line,) = await reload([other])
         assert line["msg"] == "config_reloaded"
         assert (await ask(http, **SHORT)).status == 200
+
+
+async def test_a_lost_file_of_keys_lets_nobody_in(cluster: Cluster) -> None:
+    (replica,) = cluster.replicas
+    served = replica.config_digest()
+    async with clients([replica]) as (http,):
+        # When a reload comes while the file is being replaced
+        (cluster.config / "keys.yaml").unlink()
+        (line,) = await reload([replica])
+        # Then the keys stay, though this replica is not public
+        assert line["msg"] == "config_reload_failed"
+        assert line["problems"] == [
+            "error keys.yaml: is gone, and without it requests are anonymous "
+            "(put it back, or say `auth: none` in routing.yaml)"
+        ]
+        assert replica.config_digest() == served
+        assert (await ask(http, **SHORT)).status == 401
+        assert (await ask(http, key=KEY, **SHORT)).status == 200

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 
 from gateway.core.prompt import Prompt
 from gateway.state.policy import Policy
+from tests.lua import scoring
 from tests.lua.drawing import Endpoint, Instance, by_numbers
 from tests.lua.rig import PIN_MS
 
 TOMBSTONE_MS = 600_000
 ADMISSION_REAPS = 4
+RATE = 8_000
+"""Of all endpoints, in tokens/s."""
 
 
 @dataclass
@@ -74,6 +77,8 @@ class Model:
     """By caller; also those that are void."""
     at_ms: int = 0
     """When something was last decided: a clock a little behind that stands still."""
+    usual_charge: float | None = None
+    """In prefill, of those that were compared for."""
 
     def __post_init__(self) -> None:
         self.circuits = {at: Circuit() for at in self.locations}
@@ -136,12 +141,18 @@ class Model:
         """The claim that is granted; none when it is refused. `only` is the one candidate."""
         now = self.clock(now)
         self.reap(now, ADMISSION_REAPS)
+        compared = self._rated(now, prompt) if order == "expected_ttft" else {}
         at = only or self._chosen(now, prompt, order, u)
         if not at:
             return None
         circuit = self.circuits[at]
         held = Claim(at, now + self.lease_ms, prompt.caller)
         held.tokens = self.uncached(at, prompt, now)
+        if compared:
+            held.tokens = scoring.charge(compared[at], prompt.tokens)
+        if compared and held.tokens:
+            usual = self.usual_charge or held.tokens
+            self.usual_charge = float(f"{usual + (held.tokens - usual) / 50:.1f}")
         strict = self.uncached(at, prompt, now, fingerprint=prompt.fingerprint)
         held.is_elephant = strict >= self.policy.elephant_tokens
         held.is_probe = not only and circuit.state != "closed"
@@ -160,7 +171,23 @@ class Model:
     def _chosen(self, now: int, prompt: Prompt, order: str, u: Sequence[float]) -> str | None:
         if order == "declared":
             return next((at for at in self.locations if not self.refusal(at, now)), None)
+        if order == "expected_ttft":
+            rated = self._rated(now, prompt)
+            found = scoring.scores(rated, prompt.tokens, self.usual_charge, RATE) if rated else {}
+            return scoring.chosen(rated, found, u[0]) if rated else None
         return by_numbers(self.instance(now, prompt), u)[0]
+
+    def _rated(self, now: int, prompt: Prompt) -> dict[str, scoring.Rated]:
+        """What is compared, of those that may be used. No rate is known."""
+        return {
+            at: scoring.Rated(
+                backlog=self.backlog(at),
+                own=self.own(at, prompt.caller) if prompt.caller else 0,
+                uncached=self.uncached(at, prompt, now, fingerprint=prompt.fingerprint),
+            )
+            for at in self.locations
+            if not self.refusal(at, now)
+        }
 
     def instance(self, now: int, prompt: Prompt) -> Instance:
         """What a draw has before it."""

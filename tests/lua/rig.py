@@ -50,6 +50,8 @@ class Rig:
         self._keys, self._model_id = keys, model_id
         self.now_ms = START_MS
         self.policy = Policy()
+        self.prefill_rate = 8000
+        """Of endpoints that have not shown their own."""
 
     def run(self, name: str, *, of: str = CALLER, **args: str | int) -> list[Any]:
         """Run a script by its names, as the gateway does, with the keys `of` a caller."""
@@ -125,16 +127,20 @@ class Rig:
             "affinity": int(self.policy.affinity and bool(prompt.caller)),
             "prompt_tokens": prompt.tokens,
             "fingerprint": prompt.fingerprint,
+            "prefill_rate": self.prefill_rate,
             **self.policy.to_decide,
         }
 
-    def first_token(self, claim: str, *, prompt: Prompt = NO_PROMPT) -> RecordReply:
+    def first_token(
+        self, claim: str, *, prompt: Prompt = NO_PROMPT, ttft_ms: int = 0
+    ) -> RecordReply:
         reply = self.run(
             "first_token",
             of=prompt.caller or CALLER,
             claim=claim,
             ewma_alpha=self.policy.to_record["ewma_alpha"],
             hint_ttl_ms=self.policy.hint_ttl_ms,
+            ttft_ms=ttft_ms,
             **_remembered(prompt),
         )
         return msgspec.convert(reply, RecordReply)
@@ -167,7 +173,11 @@ class Rig:
         return msgspec.convert(reply, RecordReply)
 
     def renew(self, *claims: str, lease_ms: int = LEASE_MS) -> list[str]:
-        return self.run("renew", ids=" ".join(claims), lease_ms=lease_ms)[1].split()
+        return self.run("renew", ids=" ".join(claims), firsts="", lease_ms=lease_ms)[1].split()
+
+    def unheard(self, *claims: str, firsts: str) -> list[str]:
+        """Renew claims; returns those of `firsts` of whose first output nobody has told."""
+        return self.run("renew", ids=" ".join(claims), firsts=firsts, lease_ms=LEASE_MS)[2].split()
 
     def reassert(
         self,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import pytest
 import redis
 
-from gateway.state.keys import CALLER_KINDS, CLUSTER_KINDS, MODEL_KINDS, Keys
+from gateway.state.keys import CALLER_KINDS, CLUSTER_KINDS, LIMIT_KINDS, MODEL_KINDS, Keys
 from gateway.state.scripts import folder
 from tests.lua.happy import HAPPY
 from tests.lua.rig import DAY, MINUTE, SCRIPTS, Rig
@@ -27,6 +28,10 @@ LASTS = {
     "pin": 5 * MINUTE,
     "hint": 20 * MINUTE,
     "replicas": MINUTE,
+    "limits": 7 * DAY,
+    "reservations": 8 * DAY,
+    "reserved": 8 * DAY,
+    "lapsed": 10 * MINUTE,
 }
 
 KINDS = {match[2]: match for match in KEY.finditer(README)}
@@ -34,12 +39,12 @@ KINDS = {match[2]: match for match in KEY.finditer(README)}
 
 def spelt(kind: str) -> str:
     """The key that `keys.py` spells where the README has a pattern."""
-    keys = Keys().caller("<model>", "<caller>") | Keys().cluster()
-    return keys[kind].replace("%3Cmodel%3E", "<model>")
+    keys = Keys().caller("<model>", "<caller>") | Keys().limits("<tag>") | Keys().cluster()
+    return unquote(keys[kind])
 
 
 def test_every_kind_of_key_is_listed_and_no_other() -> None:
-    assert KINDS.keys() == {*MODEL_KINDS, *CALLER_KINDS, *CLUSTER_KINDS}
+    assert KINDS.keys() == {*MODEL_KINDS, *CALLER_KINDS, *LIMIT_KINDS, *CLUSTER_KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,19 +117,28 @@ def test_every_field_is_listed_and_no_other() -> None:
     assert set(FIELD.findall(README)) == {*fields, *by_setter, *alone}
 
 
+def test_every_field_of_limits_is_listed_and_no_other() -> None:
+    kinds = re.search(r"local KINDS = \{(.*?)\}", SOURCES)
+
+    assert kinds
+    stated = re.findall(r"^\| `<scope>:(\S+)` \| [^|]+ \|$", README, re.MULTILINE)
+    assert stated == [*re.findall(r"'(\w+)'", kinds[1]), "would_refuse_<kind>"]
+
+
 def test_every_script_is_listed_and_no_other() -> None:
     assert set(SCRIPT.findall(README)) == SCRIPTS.keys()
 
 
-def test_every_word_of_a_holding_is_known_written_and_listed() -> None:
-    written = re.search(r"local WORDS =\s*\{(.*?)\}", SOURCES, re.DOTALL)
-    known = re.search(r"local KNOWN = \{(.*?)\}", SOURCES, re.DOTALL)
+@pytest.mark.parametrize(("kind", "prefix"), [("claimed", ""), ("reserved", "HOLDING_")])
+def test_every_word_of_a_holding_is_known_written_and_listed(kind: str, prefix: str) -> None:
+    written = re.search(rf"local {prefix}WORDS =\s*\{{(.*?)\}}", SOURCES, re.DOTALL)
+    known = re.search(rf"local {prefix}KNOWN = \{{(.*?)\}}", SOURCES, re.DOTALL)
 
     assert written
     assert known
     words = re.findall(r"'(\w+)'", written[1])
     assert words == re.findall(r"(\w+) = true", known[1])
-    assert words == re.findall(r"(\w+)=", KINDS["claimed"][4])
+    assert words == re.findall(r"(\w+)=", KINDS[kind][4])
 
 
 @pytest.mark.parametrize(("kind", "lib"), [("pin", "lib/pin"), ("hint", "lib/prompt")])
@@ -140,5 +154,7 @@ def test_examples_name_keys_that_exist() -> None:
     caller = re.search(r":pin:(\w+)'", README)
 
     assert caller
-    known = Keys().caller("llama-3.3-70b", caller[1]) | Keys().cluster()
+    spells = Keys()
+    known = spells.caller("llama-3.3-70b", caller[1]) | spells.limits("team:acme")
+    known |= spells.cluster()
     assert set(examples) == set(known.values())

@@ -25,6 +25,7 @@ draws = st.lists(numbers, min_size=5, max_size=5)
 places = st.sampled_from(LOCATIONS)
 steps = st.one_of(
     st.tuples(st.just("admit"), prompts, draws),
+    st.tuples(st.just("admit"), prompts, draws, st.just("expected_ttft")),
     st.tuples(st.just("pinned"), prompts, places),
     st.tuples(st.just("first_token"), prompts),
     st.tuples(st.just("settle"), prompts, st.sampled_from(["success", "failure", "connect"])),
@@ -39,9 +40,9 @@ class History:
         self.rig = rig
         self.granted: list[tuple[str, str]] = []
 
-    def admit(self, said: object, u: list[float]) -> None:
+    def admit(self, said: object, u: list[float], order: str = "draw") -> None:
         claim = f"r.{len(self.granted)}"
-        reply = self.rig.admit(claim, CANDIDATES, u=u, prompt=said)
+        reply = self.rig.admit(claim, CANDIDATES, u=u, order=order, prompt=said)
         self.granted.append((claim, reply.location or "a"))
 
     def pinned(self, said: object, at: str) -> None:
@@ -69,7 +70,7 @@ models = itertools.count()
     history=st.lists(steps, max_size=14),
     said=prompts,
     u=draws,
-    order=st.sampled_from(["draw", "draw", "draw", "declared", "pinned"]),
+    order=st.sampled_from(["draw", "draw", "expected_ttft", "declared", "pinned"]),
     tried=st.sampled_from(["", "", "a", "a b c"]),
     prefill=st.sampled_from([True, True, False]),
     broken=st.sampled_from([False, False, False, True]),

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.outcome import Outcome
 from gateway.core.reasons import Reason
-from gateway.state import replies
+from gateway.state import caller_store, key_store, replies
 from gateway.state.scripts import folder, load_all
 
 LUA = folder()
@@ -24,7 +24,7 @@ REPLIES = {
     "explain": replies.ExplainReply,
     "first_token": replies.RecordReply,
     "settle": replies.RecordReply,
-    "renew": replies.RenewReply,
+    "renew": replies.RenewClaimsReply,
     "reassert": replies.StatusReply,
     "reap": replies.CountReply,
     "beat_replica": replies.BeatReply,
@@ -35,9 +35,25 @@ REPLIES = {
     "reset_circuit": replies.ResetReply,
     "pin": replies.PinReply,
     "drop_pin": replies.PinReply,
+    "key_make": replies.StatusReply,
+    "key_change": replies.StatusReply,
+    "key_revoke": replies.StatusReply,
+    "key_find": key_store.FoundReply,
+    "key_list": key_store.ListReply,
+    "reserve_caller": caller_store.ReserveReply,
+    "settle_caller": replies.StatusReply,
+    "renew_caller": replies.RenewReply,
+    "reassert_caller": caller_store.ReassertReply,
+    "reap_caller": replies.CountReply,
+    "caller_limits": caller_store.UsesReply,
 }
 
-FREEING = {"settle", "reap", "renew", "reset_circuit", "drop_pin"}
+FREEING = {"settle", "reap", "renew", "reset_circuit", "drop_pin"} | {
+    "settle_caller",
+    "reap_caller",
+    "renew_caller",
+    "key_revoke",
+}
 
 each_verb = pytest.mark.parametrize("name", VERBS)
 each_lib = pytest.mark.parametrize("name", LIBS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.rig import DAY, LEASE_MS, Rig
+from tests.lua.rig import DAY, LEASE_MS, Rig, prompt
 
 
 def test_on_an_empty_model_knows_nobody_and_writes_nothing(rig: Rig) -> None:
@@ -93,3 +93,38 @@ def test_small_step_back_of_the_clock_shortens_no_lease(rig: Rig) -> None:
     rig.renew("r.1")
 
     assert rig.deadline("r.1") == deadline
+
+
+class TestAFirstOutput:
+    @pytest.fixture(autouse=True)
+    def running(self, rig: Rig) -> None:
+        rig.admit("r.1", prompt=prompt(1_000))
+        rig.admit("r.2", prompt=prompt(30))
+
+    def test_that_nobody_has_told_of_is_named(self, rig: Rig) -> None:
+        rig.first_token("r.2")
+
+        assert rig.unheard("r.1", "r.2", firsts="r.1 r.2") == ["r.1"]
+        assert rig.deadline("r.1") == rig.now_ms + LEASE_MS
+
+    def test_that_has_not_come_yet_is_not_named(self, rig: Rig) -> None:
+        assert rig.unheard("r.1", "r.2", firsts="r.2") == ["r.2"]
+
+    def test_told_again_ends_the_prefill(self, rig: Rig) -> None:
+        for claim in rig.unheard("r.1", "r.2", firsts="r.1"):
+            rig.first_token(claim)
+
+        assert rig.field("a:prefill_tokens") == "30"
+        assert rig.unheard("r.1", "r.2", firsts="r.1") == []
+
+    @pytest.mark.parametrize("lost", ["claims", "claimed"])
+    def test_of_a_claim_that_is_lost_is_not_named(self, rig: Rig, lost: str) -> None:
+        rig.client.delete(rig.keys[lost])
+
+        assert rig.unheard("r.1", "r.2", firsts="r.1 r.2") == []
+
+    @pytest.mark.parametrize("text", ["nonsense", "location=a newer=1"])
+    def test_of_a_holding_that_cannot_be_read_is_not_named(self, rig: Rig, text: str) -> None:
+        rig.client.hset(rig.keys["claimed"], "r.1", text)
+
+        assert rig.unheard("r.1", firsts="r.1") == []

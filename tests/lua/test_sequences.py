@@ -67,7 +67,9 @@ class Calls(RuleBasedStateMachine):
     def at(self, claim: str) -> str:
         return self.granted[claim][0].location if claim in self.granted else "a"
 
-    @rule(order=st.sampled_from(["draw", "draw", "draw", "declared"]), said=prompts, u=draws)
+    @rule(
+        order=st.sampled_from(["draw", "draw", "expected_ttft", "declared"]), said=prompts, u=draws
+    )
     def admit(self, order: str, said: Prompt, u: list[float]) -> None:
         how = {"u": u, "order": order, "prompt": said, "epoch": self.epoch}
         told = self.rig.explain(CANDIDATES, **how)
@@ -246,7 +248,8 @@ class Calls(RuleBasedStateMachine):
         self.rig.later(LEASE_MS + 5_000)
         while self.rig.reap():
             pass
-        kept = re.compile(r".*:(generation|availability|failures|circuit|opened_at_ms|probe\w*)")
+        health = r".*:(generation|availability|failures|circuit|opened_at_ms|probe\w*)"
+        kept = re.compile(rf"{health}|charge_tokens")
         assert {name for name in self.rig.fields() if not kept.fullmatch(name)} == set()
         assert self.rig.client.exists(self.rig.keys["claims"], self.rig.keys["claimed"]) == 0
         self.rig.client.delete(*self.every_key())

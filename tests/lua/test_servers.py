@@ -13,7 +13,7 @@ from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from gateway.state.keys import Keys
 from gateway.state.link import code_of
-from tests.lua.happy import HAPPY, SAID
+from tests.lua.happy import DIGEST, HAPPY, RECORD, SAID, change_key, make_key
 from tests.lua.rig import SCRIPTS, Rig
 from tests.redis_servers import RedisServer, ScriptStore, private, script_store
 
@@ -154,6 +154,7 @@ class TestAServerOutOfMemory:
             rig.admit("r.1", prompt=SAID)
             rig.later(1)
             rig.beat("r1", salt="s")
+            make_key(rig)
             store.client.config_set("maxmemory", 1)
             yield rig
             store.client.config_set("maxmemory", 0)
@@ -195,6 +196,21 @@ class TestAServerOutOfMemory:
     @pytest.mark.parametrize("name", ["rows", "replicas", "overrides", "pin"])
     def test_reads(self, rig: Rig, name: str) -> None:
         assert rig.run(name)[0] == "done"
+
+    def test_finds_keys_and_revokes_them(self, rig: Rig) -> None:
+        assert rig.run("key_find", digest=DIGEST, id="") == ["done", DIGEST, RECORD]
+        assert rig.run("key_list", cursor="0", count=10)[2] == [DIGEST, RECORD]
+        assert rig.run("key_revoke", id="alice") == ["done"]
+        assert rig.run("key_find", digest=DIGEST, id="")[0] == "none"
+
+    @pytest.mark.parametrize("take", [make_key, change_key])
+    def test_takes_no_key(self, rig: Rig, take: Callable[[Rig], None]) -> None:
+        before = rig.state()
+
+        with pytest.raises(ResponseError) as refused:
+            take(rig)
+        assert code_of(refused.value) == "OOM"
+        assert rig.state() == before
 
     def test_takes_no_override(self, rig: Rig) -> None:
         before = rig.state()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from gateway.core.plan import Plan
+from gateway.core.route import Model
+
+COMPARES = False
 
 
 def order(plan: Plan, attempt: int) -> str:
@@ -10,3 +13,8 @@ def order(plan: Plan, attempt: int) -> str:
     if plan.pin is not None:
         return "pinned"
     return "draw" if attempt == 1 else "declared"
+
+
+def prefill_rate(_: Model) -> int:
+    """Nothing is reckoned with it."""
+    return 0

@@ -14,6 +14,7 @@ from gateway.admission.overrides import KnownOverrides
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.config.result import Config
+from gateway.config.strategies import ExpectedTtftParams
 from gateway.core.caller import Caller
 from gateway.core.overrides import Overrides
 from gateway.core.prompt import NO_PROMPT, Prompt
@@ -21,6 +22,7 @@ from gateway.core.route import Model
 from gateway.errors import InvalidRequest, StateUnavailable
 from gateway.routing.affinity import affinity_key
 from gateway.routing.candidates import Planner
+from gateway.routing.strategies import strategy_of
 from gateway.state.policy import Policy
 from tests.fakes.builders import chat, config, model, route
 from tests.unit.admin.conftest import Embedded
@@ -57,7 +59,8 @@ async def admit(store: Embedded, of: Model, request_id: str, prompt: Prompt = NO
         abort_grace_ms=0,
     )
     plan = Planner().plan(of, chat(), await store.overrides(of.id))
-    claim = await admission.admit(plan, prompt, order="draw", request_id=request_id, attempt=1)
+    order = strategy_of(of).order(plan, 1)
+    claim = await admission.admit(plan, prompt, order=order, request_id=request_id, attempt=1)
     assert isinstance(claim, Claim)
     return claim.route.endpoint
 
@@ -187,10 +190,12 @@ async def test_a_draw_that_strikes_out_many_gets_all_the_numbers_it_needs(store:
 async def test_refusal_is_told_as_the_client_hears_it(store: Embedded) -> None:
     opened = str(int((await store.redis("TIME"))[0]) * 1000)
     await store.edit("m", a__circuit="open", a__opened_at_ms=opened)
-    found = await explain(store, config(model(route("a"), route("b", weight=0.0))))
+    of = config(model(route("a"), route("b", weight=0.0), aliases=("alias",)))
+    found = await explainer(store, of=of).explain(Question(model="alias"))
     assert found.drawn is None
-    assert found.refused is not None
-    assert "(1 circuit_open, 1 weight_zero)" in found.refused
+    assert found.refused == (
+        "No endpoint of model 'alias' can take the request now (1 circuit_open, 1 weight_zero)."
+    )
     assert 28_000 < found.retry_after_ms <= 30_000
 
 
@@ -232,6 +237,19 @@ async def test_only_the_replica_that_cannot_connect_is_told_to_keep_off(store: E
     )
     assert by_location(here)["a"].reason == "unreachable_from_here"
     assert by_location(elsewhere)["a"].reason is None
+
+
+async def test_what_endpoints_are_compared_by_is_told(store: Embedded) -> None:
+    params = ExpectedTtftParams(prefill_tokens_per_s=1_000)
+    compared = model(route("a"), route("b"), router="expected_ttft", router_params=params)
+    # Given a prompt that waits at one of them
+    busy = await admit(store, compared, "one", Prompt(tokens=4_000))
+
+    found = await explain(store, config(compared), prompt_tokens=500, request_id="two")
+
+    (idle,) = {"m:a", "m:b"} - {busy}
+    assert (found.order, found.drawn, len(found.draws)) == ("expected_ttft", idle, 1)
+    assert {one.endpoint: one.score for one in found.candidates} == {busy: 4_750, idle: 750}
 
 
 class Changing(Embedded):

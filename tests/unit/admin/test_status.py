@@ -37,8 +37,8 @@ async def read(store: Embedded, of: Config | None = None, **said: str) -> Status
     return await StatusReader(of or config(), store, Telling({**WELL, **said})).read()
 
 
-async def beat(store: Embedded, replica: str, digest: str = "digest") -> None:
-    about = f"host=host-%C3%A4 version=1.2.3 config={digest}"
+async def beat(store: Embedded, replica: str, digest: str = "digest", mark: str = "") -> None:
+    about = f"host=host-%C3%A4 version=1.2.3 config={digest} secret={mark}"
     await store.beat_replica(replica, about=about, ttl_ms=6000)
 
 
@@ -65,6 +65,18 @@ async def test_endpoints_are_shown_as_all_replicas_see_them(store: Embedded) -> 
     assert (status.gates, status.coordinator) == ((), None)
 
 
+async def test_what_has_gone_wrong_with_a_models_decisions_is_told(store: Embedded) -> None:
+    await beat(store, "r1")
+    await store.edit("m", prefill_faults="12", clock_steps="junk", at_ms="5")
+    assert (await read(store)).warnings == [
+        "model m: 12 draws could not look at prefill (prefill_faults)"
+    ]
+    await store.edit("m", prefill_faults="0", clock_steps="2")
+    assert (await read(store)).warnings == [
+        "model m: Redis's clock fell back 2 times (clock_steps)"
+    ]
+
+
 async def test_replicas_that_agree_are_listed_without_a_warning(store: Embedded) -> None:
     await beat(store, "r2")
     await beat(store, "r1")
@@ -81,6 +93,22 @@ async def test_replicas_with_other_configurations_are_named(store: Embedded) -> 
         await beat(store, replica, digest)
     status = await read(store)
     assert status.warnings == ["configurations differ: new on r1, r3; old on r2"]
+
+
+async def test_replicas_with_other_secrets_are_named(store: Embedded) -> None:
+    # Given replicas, one of which does not tell, as before it knows the salt
+    for replica, mark in (("r1", "0a0a"), ("r2", "ffff"), ("r3", "0a0a"), ("r4", "")):
+        await beat(store, replica, mark=mark)
+    status = await read(store)
+    assert [one.secret_mark for one in status.replicas] == ["0a0a", "ffff", "0a0a", ""]
+    [warning] = status.warnings
+    assert "CONCORD_SECRET differs (0a0a on r1, r3; ffff on r2)" in warning
+
+
+async def test_replicas_with_one_secret_are_not_warned_of(store: Embedded) -> None:
+    for replica, mark in (("r1", "0a0a"), ("r2", "0a0a"), ("r3", "")):
+        await beat(store, replica, mark=mark)
+    assert (await read(store)).warnings == []
 
 
 async def test_configuration_of_a_command_is_compared_with_that_of_the_replicas(

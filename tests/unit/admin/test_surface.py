@@ -17,8 +17,12 @@ from gateway.admin.surface import Admin
 from gateway.admission.secret import Secret
 from gateway.api.errors import on_gateway_error, on_http_exception
 from gateway.auth.keys import Authenticator
+from gateway.auth.made import MadeKeys
+from gateway.config.keys import sha256
 from gateway.config.problems import Problem
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, StateUnavailable
+from gateway.state.caller_store import CallerStore
+from gateway.state.key_store import KeyStore
 from gateway.state.policy import Policy
 from tests.fakes.builders import config, key, model, route
 from tests.unit.admin.conftest import Embedded
@@ -29,7 +33,10 @@ MODELS = (
     model(route("a", model_id="m/large", provider="acme"), id="m/large", aliases=("large",)),
 )
 WRONG = Problem(severity="error", file="models.yaml", path="models[0]", message="bad", hint="so")
-RELOADED = Reloaded(config_digest="new", changed=True, needs_restart=("state.lease_s",))
+LEFT_OUT = Problem(severity="warning", file="models.yaml", path="models[1]", message="left out")
+RELOADED = Reloaded(
+    config_digest="new", changed=True, needs_restart=("state.lease_s",), problems=(LEFT_OUT,)
+)
 REFUSED = Reloaded(config_digest="old", problems=(WRONG,))
 ROUTES = [
     ("GET", "/admin/status"),
@@ -45,8 +52,16 @@ ROUTES = [
     ("DELETE", "/admin/routing/circuits/m/a"),
     ("GET", "/admin/routing/pins/m/alice"),
     ("DELETE", "/admin/routing/pins/m/alice"),
+    ("GET", "/admin/keys"),
+    ("POST", "/admin/keys"),
+    ("GET", "/admin/keys/pro"),
+    ("PATCH", "/admin/keys/pro"),
+    ("DELETE", "/admin/keys/pro"),
+    ("GET", "/admin/limits/pro"),
     ("POST", "/admin/reload"),
 ]
+CHANGES_OF_THE_FILE = [("PATCH", "/admin/keys/pro"), ("DELETE", "/admin/keys/pro")]
+"""Which are refused."""
 
 
 class Reloading:
@@ -69,10 +84,13 @@ def reloading() -> Reloading:
 @pytest.fixture
 async def http(store: Embedded, reloading: Reloading) -> AsyncIterator[httpx.AsyncClient]:
     of = config(*MODELS, keys=KEYS)
+    key_store = KeyStore(store.runner, store.keys)
     admin = Admin(
         of,
-        Authenticator(of),
+        Authenticator(of, MadeKeys(key_store)),
         store,
+        key_store,
+        CallerStore(store.runner, store.keys),
         server=store.runner,
         policy=Policy(),
         secret=Secret("of the tests"),
@@ -128,10 +146,17 @@ async def test_others_than_admins_see_and_change_nothing(
     assert reloading.calls == 0
 
 
-@pytest.mark.parametrize(("method", "path"), [one for one in ROUTES if one[0] != "PUT"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [one for one in ROUTES if one[0] != "PUT" and one not in CHANGES_OF_THE_FILE],
+)
 async def test_admins_are_answered_in_json(http: httpx.AsyncClient, method: str, path: str) -> None:
-    answer = await http.request(method, path)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    body = {} if (method, path) == ("POST", "/admin/keys") else None
+    answer = await http.request(method, path, json=body)
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        200 if body is None else 201,
+        "application/json",
+    )
     assert isinstance(answer.json(), dict)
 
 
@@ -244,6 +269,12 @@ async def test_model_ids_may_hold_slashes(http: httpx.AsyncClient, endpoint: str
         ("GET", "providers/nope", 404),
         ("GET", "explain?model=nope", 404),
         ("POST", "weights/m/a", 405),
+        ("GET", "../keys/nobody", 404),
+        ("PATCH", "../keys/nobody", 404),
+        ("DELETE", "../keys/nobody", 404),
+        ("PATCH", "../keys/pro", 409),
+        ("DELETE", "../keys/pro", 409),
+        ("DELETE", "../keys", 405),
     ],
 )
 async def test_what_is_not_there_is_told_in_the_usual_shape(
@@ -261,6 +292,46 @@ async def test_pins_are_those_of_callers_named_by_a_network(http: httpx.AsyncCli
     assert found["endpoint"] is None
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "truncated"),
+        (b"[]", "Expected `object`"),
+        (b'{"id": "a", ', "truncated"),
+        (b'{"rpm": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "got `array`"),
+        (b'{"rpm": ' + b'{"m":' * 9_000 + b"1" + b"}" * 9_001, "got `object`"),
+        (b'{"rpm": "x"}', "rpm: must be"),
+        (b'{"\\ud83d\\ude00": 1}', "unknown key"),
+    ],
+    ids=["empty", "a list", "cut off", "deep", "deep, too", "wrong", "odd letters"],
+)
+async def test_body_that_is_no_key_is_refused_with_the_reason(
+    http: httpx.AsyncClient, store: Embedded, body: bytes, told: str
+) -> None:
+    answer = await http.post("/admin/keys", content=body)
+    assert answer.status_code == 400
+    assert told in error(answer)["message"]
+    assert await store.everything() == {}
+
+
+async def test_secret_is_shown_once_and_kept_by_no_cache(http: httpx.AsyncClient) -> None:
+    made = await http.post("/admin/keys", json={"id": "org/a"})
+    assert made.headers["cache-control"] == "no-store"
+    secret = made.json()["key"]
+    for path in ("/admin/keys", "/admin/keys/org/a", "/admin/keys/org%2Fa"):
+        answer = await http.get(path)
+        assert answer.status_code == 200
+        assert "org/a" in answer.text
+        assert secret not in answer.text
+        assert sha256(secret) not in answer.text
+
+
+async def test_made_admin_opens_the_surface(http: httpx.AsyncClient) -> None:
+    made = (await http.post("/admin/keys", json={"role": "admin"})).json()
+    answer = await http.get("/admin/keys", headers={"x-api-key": made["key"]})
+    assert answer.status_code == 200
+
+
 async def test_reload_answers_what_came_of_it(
     http: httpx.AsyncClient, reloading: Reloading
 ) -> None:
@@ -270,6 +341,15 @@ async def test_reload_answers_what_came_of_it(
         "config_digest": "new",
         "changed": True,
         "needs_restart": ["state.lease_s"],
+        "warnings": [
+            {
+                "severity": "warning",
+                "file": "models.yaml",
+                "path": "models[1]",
+                "message": "left out",
+                "hint": "",
+            }
+        ],
     }
     assert reloading.calls == 1
 
@@ -302,6 +382,10 @@ async def test_changes_are_logged_with_the_admin_who_made_them(
     await http.put("/admin/routing/providers/other", json={"disabled": False})
     await http.delete("/admin/routing/circuits/m/a")
     await http.delete("/admin/routing/pins/m/alice?session=private")
+    made = (await http.post("/admin/keys", json={"role": "pro", "rpm": 5})).json()
+    await http.patch(f"/admin/keys/{made['id']}", json={"user": "private", "rpm": None})
+    await http.delete(f"/admin/keys/{made['id']}")
+    await http.patch("/admin/keys/pro", json={"rpm": 1})
     await http.post("/admin/reload")
     await http.get("/admin/status")
     lines = [(record.getMessage(), record.fields) for record in caplog.records]  # type: ignore[attr-defined]
@@ -312,9 +396,71 @@ async def test_changes_are_logged_with_the_admin_who_made_them(
         "provider_change",
         "circuit_reset",
         "pin_dropped",
+        "key_made",
+        "key_changed",
+        "key_revoked",
         "reload_asked",
     ]
     assert {fields["admin"] for _, fields in lines} == {"ops"}
     assert lines[0][1] == {"admin": "ops", "endpoint": "m:a", "weight": 5.0}
     assert lines[2][1] == {"admin": "ops", "provider": "other", "disabled": True}
+    assert lines[6][1] == {"admin": "ops", "key": made["id"], "role": "pro"}
+    assert lines[7][1] == {"admin": "ops", "key": made["id"], "fields": ["rpm", "user"]}
+    assert lines[8][1] == {"admin": "ops", "key": made["id"]}
+    logged = json.dumps([fields for _, fields in lines])
+    assert made["key"] not in logged
+    assert sha256(made["key"]) not in logged
     assert "private" not in json.dumps([fields for _, fields in lines])
+
+
+async def test_a_change_that_may_have_happened_is_logged_though_its_answer_is_lost(
+    http: httpx.AsyncClient,
+    store: Embedded,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level(logging.INFO, logger="concord")
+
+    async def lost(*_: object, **__: object) -> None:
+        raise StateUnavailable(may_have_happened=True)
+
+    for name in ("override_weight", "reset_circuit", "drop_pin"):
+        monkeypatch.setattr(store, name, lost)
+    for method, path in (
+        ("PUT", "weights/m/a"),
+        ("DELETE", "weights/m/a"),
+        ("DELETE", "circuits/m/a"),
+        ("DELETE", "pins/m/alice"),
+    ):
+        body = {"weight": 5} if method == "PUT" else None
+        answer = await http.request(method, f"/admin/routing/{path}", json=body)
+        assert answer.status_code == 503
+    at = {"admin": "ops", "model": "m", "is_sure": False}
+    assert [(line.getMessage(), line.fields) for line in caplog.records] == [  # type: ignore[attr-defined]
+        ("weight_override_set", {**at, "endpoint": "a", "weight": 5.0}),
+        ("weight_override_dropped", {**at, "endpoint": "a"}),
+        ("circuit_reset", {**at, "endpoint": "a"}),
+        ("pin_dropped", {**at, "of": "alice"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("weights/m/a", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("providers/acme", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("pins/m/alice", {"GET", "HEAD", "DELETE"}),
+        ("circuits/m/a", {"DELETE"}),
+    ],
+)
+async def test_a_wrong_method_is_told_all_right_ones(
+    http: httpx.AsyncClient, path: str, allowed: set[str]
+) -> None:
+    answer = await http.post(f"/admin/routing/{path}")
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) == allowed
+
+
+async def test_head_is_answered_as_get(http: httpx.AsyncClient) -> None:
+    assert (await http.head("/admin/routing/weights/m")).status_code == 200
+    assert (await http.head("/admin/routing/weights/nobody")).status_code == 404

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from gateway.admission.admit import USUAL_DRAWS, Refused
 from gateway.admission.claims import Claim, Claims, batches, new_replica_id
 from gateway.admission.draws import draws
+from gateway.admission.reservations import Reservations
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.admission.upkeep import Upkeep
 from gateway.core.outcome import Outcome
-from gateway.core.prompt import NO_PROMPT
+from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.core.reasons import Reason
+from gateway.errors import StateUnavailable
+from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply
 from gateway.state.store import Decision
 from tests.fakes.builders import plan, route
+from tests.fakes.caller_store import MemoryCallerStore
 from tests.fakes.rig import POLICY, admission_over
 from tests.fakes.store import MemoryStore, admit_reply
-
 
 FIRST: dict[str, Any] = {"order": "draw", "request_id": "r", "attempt": 1}
 
@@ -56,10 +61,10 @@ def test_claims_are_renewed_in_batches_of_at_most_128() -> None:
 class RenewingStore(MemoryStore):
     """Knows of renewals, too."""
 
-    lost: tuple[str, ...] = ()
-
-    async def renew(self, model_id: str, *, claims: list[str], lease_ms: int) -> list[str]:
-        return [one for one in claims if one in self.lost]
+    async def renew(
+        self, model_id: str, *, firsts: list[str], **_: object
+    ) -> tuple[list[str], list[str]]:
+        return [], [one for one in firsts if self.standing[one] not in self.firsts]
 
     async def reassert(self, model_id: str, *, claim: str, location: str, **_: object) -> bool:
         self.standing[claim] = location
@@ -69,13 +74,12 @@ class RenewingStore(MemoryStore):
         return 0
 
 
-async def test_a_claim_that_the_store_has_lost_is_put_back_only_while_it_runs() -> None:
-    # Given two claims that the store has lost, of which one ends while it is asked
-    store, claims = RenewingStore(), Claims("r1")
+def upkeep_over(store: RenewingStore, claims: Claims) -> tuple[Upkeep, Settlement]:
     settlement = Settlement(store, claims, lease_ms=1000)  # type: ignore[arg-type]
     upkeep = Upkeep(
         store,  # type: ignore[arg-type]
         claims,
+        Reservations(MemoryCallerStore(), "r1", lease_ms=1000),  # type: ignore[arg-type]
         settlement,
         Secret(None),
         models=lambda: ["m"],
@@ -84,20 +88,48 @@ async def test_a_claim_that_the_store_has_lost_is_put_back_only_while_it_runs() 
         heartbeat_s=1,
         replica_ttl_ms=1000,
     )
+    return upkeep, settlement
+
+
+async def test_a_claim_that_the_store_has_lost_is_put_back_only_while_it_runs() -> None:
+    # Given two claims that the store has lost, of which one ends while it is asked
+    store, claims = RenewingStore(), Claims("r1")
+    upkeep, _ = upkeep_over(store, claims)
     running, ended = claim("r1.1"), claim("r1.2")
     claims.add(running)
     claims.add(ended)
-    store.lost = ("r1.1", "r1.2")
 
-    async def renew(model_id: str, **_: object) -> list[str]:
+    async def renew(model_id: str, **_: object) -> tuple[list[str], list[str]]:
         claims.end(ended)
-        return ["r1.1", "r1.2"]
+        return ["r1.1", "r1.2"], []
 
     store.renew = renew  # type: ignore[method-assign]
     # When leases are renewed
     await upkeep.renew()
     # Then only the running one stands again
     assert store.standing == {"r1.1": "a"}
+
+
+async def test_a_first_output_that_the_store_has_not_heard_of_is_told_again() -> None:
+    # Given a store that is away when the first of two streams has its first output
+    store, claims = RenewingStore(), Claims("r1")
+    upkeep, settlement = upkeep_over(store, claims)
+    streams = [claim("r1.1", location="a"), claim("r1.2", location="b")]
+    for one in streams:
+        claims.add(one)
+        store.standing[one.id] = one.route.location
+    store.raising["first_token"] = [StateUnavailable()]
+    for one in streams:
+        one.first = True
+        settlement.first_token(one)
+        await settlement.drain(5)
+    assert store.firsts == ["b"]
+    # When leases are renewed, twice
+    for _ in range(2):
+        await upkeep.renew()
+        await settlement.drain(5)
+    # Then it knows of both, and was told no more than that
+    assert store.firsts == ["b", "a"]
 
 
 async def test_a_refusal_tells_static_reasons_and_those_of_the_store() -> None:
@@ -128,6 +160,23 @@ async def test_a_settled_claim_is_not_settled_or_abandoned_again() -> None:
     assert store.firsts == ["a"]
     assert store.outcomes == [("a", Outcome.FAILURE, 500)]
     assert store.ended == {granted.id: 1}
+
+
+@pytest.mark.parametrize("order", ["draw", "declared", "pinned"])
+@pytest.mark.parametrize("affinity", [True, False])
+@pytest.mark.parametrize("caller", ["0123456789abcdef", ""], ids=["known", "unknown"])
+async def test_a_failure_unpins_callers_who_are_pinned_by_draws_alone(
+    order: str, affinity: bool, caller: str
+) -> None:
+    store, claims = MemoryStore(), Claims("r1")
+    settlement = Settlement(store, claims, lease_ms=1000)  # type: ignore[arg-type]
+    admission = admission_over(store, claims, settlement, policy=Policy(affinity=affinity))
+    granted = await admission.admit(
+        plan(route("a")), Prompt(caller=caller), order=order, request_id="r", attempt=1
+    )
+    assert isinstance(granted, Claim)
+    assert granted.may_unpin == (affinity and bool(caller) and order != "pinned")
+    assert store.decisions[0].uses_pin == (affinity and bool(caller) and order == "draw")
 
 
 async def test_an_abandoned_claim_gives_its_room_back_after_the_grace() -> None:

@@ -16,6 +16,7 @@ from gateway.config.result import Config
 from gateway.core.route import Model
 from gateway.errors import GatewayError
 from tests.fakes.builders import config, key, model, route
+from tests.fakes.keys import no_made_keys
 
 LISTS = ["/v1/models", "/models", "/openrouter/models", "/anthropic/v1/models"]
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
@@ -29,7 +30,9 @@ def named(id: str, **values: Any) -> Model:
 
 def client(configured: Config) -> httpx.AsyncClient:
     app = Starlette(
-        routes=Models(configured, Authenticator(configured), created_s=CREATED_S).routes(),
+        routes=Models(
+            configured, Authenticator(configured, no_made_keys()), created_s=CREATED_S
+        ).routes(),
         exception_handlers={GatewayError: on_gateway_error},
     )
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")

@@ -179,9 +179,18 @@ def test_running_up_is_asked_with_its_key_through_the_replica_that_answers(
     # When a circuit is reset
     assert concord(monkeypatch, "circuit", "reset", "m/l", "m/l:a ß") == 0
     # Then the replica that answers was asked
-    path = "/admin/routing/circuits/m/l/m/l%3Aa%20%C3%9F"
+    path = "/admin/routing/circuits/m%2Fl/m%2Fl%3Aa%20%C3%9F"
     assert replica.asked == [("DELETE", path, "Bearer sk-admin")]
     assert capsys.readouterr().out == "m/l:a: closed, was open\n"
+
+
+def test_no_word_leads_to_another_place_of_the_surface(
+    monkeypatch: pytest.MonkeyPatch, replica: Replica
+) -> None:
+    replica.answer = (404, b'{"error": {"message": "There is no endpoint."}}')
+    assert concord(monkeypatch, "circuit", "reset", "m", "../../weights/m/a") == 1
+    [(_, path, _)] = replica.asked
+    assert path == "/admin/routing/circuits/m/..%2F..%2Fweights%2Fm%2Fa"
 
 
 def test_question_is_passed_on_word_by_word(
@@ -230,6 +239,7 @@ def status(**changes: Any) -> bytes:
         "seen_ms": 1,
         "silent_ms": 1500,
         "config_digest": "abc",
+        "secret_mark": "0f0f",
         "version": "0.1.0",
     }
     usual: dict[str, Any] = {

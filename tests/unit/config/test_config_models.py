@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.config.strategies import ExpectedTtftParams
 from gateway.core.route import Timeouts
 
 
@@ -215,3 +216,47 @@ def test_a_route_shows_no_key(load_texts) -> None:
     )
     assert "secret" not in repr(loaded)
     assert "secret" not in repr(loaded.config.models)
+
+
+EXPECTED_TTFT = """
+models:
+  - {id: m, name: M, provider: vllm, base_url: "http://a", router: expected_ttft%s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "rate"), [("", 8000), (", router_params: {prefill_tokens_per_s: 500}", 500)]
+)
+def test_parameters_of_the_strategy_stand_in_its_model(load_texts, given: str, rate: int) -> None:
+    model = one(load_texts, EXPECTED_TTFT % given)
+
+    assert model.router == "expected_ttft"
+    assert model.router_params == ExpectedTtftParams(prefill_tokens_per_s=rate)
+
+
+def test_parameters_are_read_by_the_default_strategy_of_models_without_one(load_texts) -> None:
+    model = one(
+        load_texts,
+        "models: [{id: m, name: M, provider: vllm, base_url: 'http://a', "
+        "router_params: {prefill_tokens_per_s: 7}}]",
+        routing="default_router: expected_ttft",
+    )
+
+    assert model.router_params == ExpectedTtftParams(prefill_tokens_per_s=7)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "0.5", "fast", "true"])
+def test_a_rate_that_is_none_is_refused(load_texts, given: str) -> None:
+    loaded = load_texts(EXPECTED_TTFT % f", router_params: {{prefill_tokens_per_s: {given}}}")
+
+    assert [problem.path for problem in loaded.errors] == [
+        "models[0].router_params.prefill_tokens_per_s"
+    ]
+
+
+def test_comparing_without_counting_prefill_is_warned_of(load_texts) -> None:
+    assert not load_texts(EXPECTED_TTFT % "").warnings
+
+    loaded = load_texts(EXPECTED_TTFT % "", routing="prefill: {enabled: false}")
+
+    assert [problem.path for problem in loaded.warnings] == ["models[0].router"]

@@ -206,7 +206,7 @@ def test_routewise_by_environment_is_an_unknown_strategy(load_texts) -> None:
     loaded = load_texts(MODELS, env={"ENABLE_ROUTEWISE": "true"})
     assert [str(problem) for problem in loaded.errors] == [
         "error environment: ENABLE_ROUTEWISE: unknown strategy 'routewise' "
-        "(this version has: fixed)"
+        "(this version has: expected_ttft, fixed)"
     ]
 
 

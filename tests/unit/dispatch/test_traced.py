@@ -95,12 +95,15 @@ async def test_a_failure_is_raised_as_it_is_and_recorded(spans: Spans) -> None:
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             raise error
 
-    error = httpx.ConnectError("no")
-    with pytest.raises(httpx.ConnectError) as raised:
+    error = httpx.RemoteProtocolError("Bad status line: canary")
+    with pytest.raises(httpx.RemoteProtocolError) as raised:
         await TracedTransport(Refusing(), spans.provider).handle_async_request(request())
 
+    # Of the failure its class alone: its text may quote an upstream, and that a prompt.
     assert raised.value is error
     assert spans.only().status.status_code is StatusCode.ERROR
+    assert (spans.only().attributes or {})["error.type"] == "RemoteProtocolError"
+    assert "canary" not in spans.only().to_json()
 
 
 async def test_a_cancellation_passes_and_ends_the_span(spans: Spans) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.request import ChatRequest
 from gateway.core.route import Route
 from gateway.errors import InvalidRequest
-from gateway.protocols.openai_chat import read_request, write_body
+from gateway.protocols.openai_chat import MOST_VALUES, read_request, write_body
 
 
 def chat(**fields: Any) -> ChatRequest:
@@ -69,6 +69,24 @@ def test_deep_nesting_is_refused(name: str, opening: str, closing: str) -> None:
 
     with pytest.raises(InvalidRequest, match="nested too deeply"):
         read_request(body)
+
+
+@pytest.mark.parametrize("value", [b"{}", b"1", b'""', rb'"\\"', rb'"\",\""', b'{"content":[]}'])
+@pytest.mark.parametrize("field", [b"messages", b"tools", b"response_format"])
+def test_a_flood_of_values_is_refused_whatever_they_are(value: bytes, field: bytes) -> None:
+    def body(count: int) -> bytes:
+        return b'{"model":"m","messages":[],"%b":[%b]}' % (field, b",".join([value] * count))
+
+    with pytest.raises(InvalidRequest, match=f"more than {MOST_VALUES} values") as refused:
+        read_request(body(MOST_VALUES + 2))
+    assert refused.value.param == field.decode()
+    read_request(body(MOST_VALUES))
+
+
+@pytest.mark.parametrize("text", ["a,", '",', '\\",', "\\,"])
+def test_a_long_text_is_one_value_whatever_it_holds(text: str) -> None:
+    content = text * (MOST_VALUES + 1)
+    assert chat(messages=[{"role": "user", "content": content}]).messages
 
 
 def test_the_fields_acted_on_are_read() -> None:

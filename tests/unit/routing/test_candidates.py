@@ -13,7 +13,6 @@ from gateway.core.route import Route
 from gateway.errors import InvalidRequest
 from gateway.routing.candidates import Planner
 from gateway.routing.filters import FILTERS
-from gateway.routing.strategies import fixed
 from tests.fakes.builders import chat, model, route
 
 IMAGE = [{"type": "text", "text": "?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
@@ -87,6 +86,14 @@ def test_a_route_that_an_operator_puts_in_service_is_a_candidate_from_then_on() 
     assert result.refusal is None
 
 
+def test_overrides_hold_although_somebody_has_set_their_epoch_back() -> None:
+    planner, routes = Planner(), model(route("a"), route("b"))
+    planner.plan(routes, chat(), Overrides())
+    result = planner.plan(routes, chat(), Overrides(epoch=0, weights={"a": 0.0}))
+    assert result.candidates.table == (("b", 1.0),)
+    assert result.reasons() == {"a": "weight_zero"}
+
+
 def test_what_has_been_tried_stays_struck_out_under_other_overrides() -> None:
     planner, asked = Planner(), chat()
     result = planner.plan(model(route("a"), route("b"), route("c")), asked, Overrides())
@@ -134,9 +141,3 @@ def test_filters_are_pure() -> None:
     one, asked = route("a"), chat(IMAGE)
     for check in FILTERS:
         assert check(one, asked) == check(one, asked)
-
-
-def test_the_first_attempt_is_drawn_and_later_ones_follow_the_declaration() -> None:
-    free, pinned = plan(route("a"), route("b")), plan(route("a"), pin="a")
-    assert [fixed.order(free, attempt) for attempt in (1, 2, 3)] == ["draw", "declared", "declared"]
-    assert fixed.order(pinned, 1) == "pinned"

@@ -161,7 +161,7 @@ def test_a_model_without_any_route_in_service_has_shares_of_zero() -> None:
     assert (share.configured_weight, share.effective_weight) == (1.0, 0.0)
 
 
-def test_weights_are_worked_out_once_for_a_model_and_an_epoch() -> None:
+def test_weights_are_worked_out_once_for_a_model_and_its_overrides() -> None:
     remembered, one = Weights(), model()
     first = remembered.of(one, NONE)
     assert first == weigh(one, NONE)
@@ -169,6 +169,7 @@ def test_weights_are_worked_out_once_for_a_model_and_an_epoch() -> None:
 
     second = remembered.of(one, Overrides(epoch=2, weights={"a": 2.0}))
     assert second[0].weight == 2.0
+    assert remembered.of(one, Overrides(epoch=2, weights={"a": 3.0}))[0].weight == 3.0
     assert remembered.of(model(route("a", weight=5.0)), Overrides(epoch=2))[0].weight == 5.0
 
 

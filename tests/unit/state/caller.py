@@ -60,6 +60,7 @@ class Caller:
             "affinity": 0,
             "prompt_tokens": 0,
             "fingerprint": "",
+            "prefill_rate": 0,
             "claim": claim,
             "lease_ms": 15_000,
             **Policy().to_decide,

@@ -104,6 +104,18 @@ class TestAUserWithFewRights:
             await caller.admit("r.2")  # a command of more than ten arguments
 
 
+async def test_a_database_that_the_server_does_not_have_is_an_outage(
+    server: RedisServer, keys: Keys
+) -> None:
+    caller = Caller(f"{server.url}?db=4096", keys)
+
+    assert "out of range" in str((await fails(caller)).__cause__)
+    for _ in range(4):
+        await fails(caller)
+    assert not caller.runner.is_available
+    await caller.runner.close()
+
+
 class TestAServerThatCannotNow:
     async def test_is_a_replica_until_it_is_promoted(
         self, caller: Caller, operator: redis.Redis

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from msgspec import structs
 
 from gateway.core.outcome import Outcome
 from gateway.core.overrides import Overrides
@@ -13,7 +14,7 @@ from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.redis import EMBEDDED_URL, connect
-from gateway.state.replies import AdmitReply
+from gateway.state.replies import AdmitReply, read_scores
 from gateway.state.scripts import folder, load_all
 from gateway.state.store import Decision, Store
 
@@ -81,8 +82,10 @@ async def first_token(store: Store, claim: str, prompt: Prompt = NO_PROMPT) -> s
 
 async def test_attempt_that_succeeds(store: Store) -> None:
     assert (await admit(store, "r.1", decision("a", "b"))).location == "a"
+    both = {"claims": ["r.1", "r.2"], "firsts": ["r.1"], "lease_ms": LEASE_MS}
+    assert await store.renew("x", **both) == (["r.2"], ["r.1"])
     assert await first_token(store, "r.1") == "done"
-    assert await store.renew("x", claims=["r.1", "r.2"], lease_ms=LEASE_MS) == ["r.2"]
+    assert await store.renew("x", **both) == (["r.2"], [])
     assert await settle(store, "r.1", Outcome.SUCCESS) == ("done", "")
     assert await settle(store, "r.1", Outcome.SUCCESS) == ("gone", "")
 
@@ -117,6 +120,22 @@ async def test_caller_who_returns_is_kept_where_the_prompt_is_cached(store: Stor
     assert 0 < pin.left_ms <= 300_000
     assert (await store.drop_pin("x", caller=CALLER)).pin == pin.pin
     assert (await store.pin("x", caller=CALLER)).pin == ""
+
+
+async def test_prompt_goes_where_it_is_cached_and_its_rate_is_learned(store: Store) -> None:
+    asked = decision("a", ODD, order="expected_ttft", draws=[0.9], prompt=SAID)
+    asked = structs.replace(asked, uses_pin=False, prefill_rate=1_000)
+    assert (await admit(store, "r.1", asked)).location == ODD
+    await store.first_token("x", claim="r.1", policy=Policy(), prompt=SAID, ttft_ms=2_000)
+
+    again = structs.replace(asked, draws=[0.0])
+    told = await store.explain("x", again, replica="r")
+    second = await admit(store, "r.2", again)
+
+    assert (second.location, second.tokens, second.pin) == (ODD, 15_000, "")
+    assert (told.location, told.tokens) == (ODD, 15_000)
+    assert read_scores(told.scores) == {"a": 2_000, ODD: 500}
+    assert (await store.rows("x"))[1][ODD]["prefill_rate"] == "30000.0"
 
 
 async def test_failure_drops_the_pin(store: Store) -> None:
@@ -205,9 +224,14 @@ async def test_lost_claim_is_put_back_once_with_its_prefill(store: Store) -> Non
 
     claims, rows = await store.rows("x")
     assert claims == 1
-    assert rows == {
-        "a": {"inflight": "1", "prefill_tokens": "7", "elephants": "1", "own:01234567": "7"}
+    assert rows["a"] == {
+        "inflight": "1",
+        "prefill_tokens": "7",
+        "elephants": "1",
+        "own:01234567": "7",
     }
+    assert rows.keys() == {"a", ""}
+    assert rows[""].keys() == {"at_ms"}
     assert await store.reap("x") == 0
 
 

@@ -33,6 +33,7 @@ FIELDS = {
     "refused",
     "status",
     "error_type",
+    "limited_by",
     "ttft_ms",
     "total_ms",
     "overhead_ms",
@@ -91,6 +92,7 @@ async def test_a_request_has_one_line_with_all_that_is_known(logged: Any) -> Non
             "error_type": "http_503",
             "probe": False,
             "dropped": {},
+            "pin": "",
         },
         {
             "endpoint": "m:b",
@@ -98,6 +100,7 @@ async def test_a_request_has_one_line_with_all_that_is_known(logged: Any) -> Non
             "error_type": None,
             "probe": False,
             "dropped": {"a": "already_attempted"},
+            "pin": "",
         },
     ]
     known = {

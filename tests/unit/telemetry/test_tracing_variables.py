@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -71,9 +72,12 @@ def test_without_a_collector_or_told_not_to_there_are_none(env: dict[str, str]) 
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
             "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL such as http://127.0.0.1:4318",
         ),
-        (
-            {**BASE, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "grpc://user:sekrit@h"},
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is not a URL such as http://127.0.0.1:4318",
+        *(
+            (
+                {**BASE, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url},
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is not a URL such as http://127.0.0.1:4318",
+            )
+            for url in ("grpc://user:sekrit@h", "http://[::1", "http://h:port", "http://h:65536")
         ),
     ],
 )
@@ -89,6 +93,18 @@ def test_what_the_sdk_refuses_is_refused_in_its_words(monkeypatch: pytest.Monkey
 
     with pytest.raises(CannotTrace, match="max_queue_size must be a positive integer"):
         open_tracer(BASE, "r1")
+
+
+def test_what_the_instrumentation_refuses_is_refused_in_its_words() -> None:
+    # In a process of its own, for this is judged when modules are loaded.
+    start = f"from gateway.telemetry.otlp import open_tracer\nopen_tracer({BASE}, 'r1')"
+    env = {**os.environ, "OTEL_PROPAGATORS": "tracecontext,nobodys"}
+    done = subprocess.run(
+        [sys.executable, "-c", start], env=env, capture_output=True, text=True, check=False
+    )
+
+    told = "CannotTrace: OpenTelemetry refuses its OTEL_ variables: Propagator nobodys not found"
+    assert told in done.stderr.splitlines()[-1]
 
 
 def test_without_traces_nothing_that_records_or_exports_them_is_loaded() -> None:
