@@ -3,8 +3,8 @@
     resolve -> plan -> reserve -> [ admit -> send and relay -> settle ]* -> answer -> settle
 
 The loop in brackets is failover: it goes on until an attempt has answered, an attempt has failed
-after output reached the client, or no candidate is left. What a caller's limits are asked for is
-reserved once, with the first attempt, and settled by what all of them have used.
+after output reached the client, or no candidate is left. What the caller is limited in is reserved
+with the first attempt, and settled by what all of them have used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.core.reply import Reply
 from gateway.core.request import ChatRequest
 from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Dispatcher
-from gateway.errors import CallerLimited, InvalidRequest, StateUnavailable
+from gateway.errors import InvalidRequest, StateUnavailable
 from gateway.protocols.token_estimate import BYTES_PER_TOKEN
 from gateway.resolve import resolve
 from gateway.routing import failover
@@ -39,8 +39,6 @@ from gateway.telemetry.tracing import UNTRACED, Trace
 DONE = b"data: [DONE]\n\n"
 MOST_REREADS = 3
 """How often an attempt may find that an operator has just changed the overrides again."""
-WORKED_ON = frozenset({Kind.TIMEOUT, Kind.BROKEN, Kind.EMPTY})
-"""Failures of attempts that cost their caller something: an upstream has worked on the prompt."""
 
 
 class Exchange(Struct, kw_only=True):
@@ -101,14 +99,12 @@ class Pipeline:
         overrides = self._admission.overrides.of(model)
         plan = self._planner.plan(model, chat, overrides, exchange.pin)
         prompt = self._prompts.of(chat, exchange.caller, exchange.session_id, model)
-        reservation = self._callers.reservation(exchange.caller, model, chat, prompt)
-        if reservation is None:
-            return await self._serve(exchange, plan, prompt)
-        exchange.reservation = reservation
+        exchange.reservation = self._callers.reservation(exchange.caller, model, chat, prompt)
         try:
             await self._serve(exchange, plan, prompt)
         finally:
-            self._callers.settle(reservation, _used(exchange))
+            if exchange.reservation:
+                self._callers.settle(exchange.reservation, _used(exchange))
 
     async def _serve(self, exchange: Exchange, plan: Plan, prompt: Prompt) -> None:
         """Go from attempt to attempt until one has answered."""
@@ -116,7 +112,7 @@ class Pipeline:
         attempt = 0
         while not (exchange.failures and plan.is_exhausted):
             attempt += 1
-            enter = self._enter if attempt == 1 and exchange.reservation else self._admit
+            enter = self._enter if attempt == 1 else self._admit
             claim = await enter(exchange, plan, prompt, attempt)
             if isinstance(claim, Refused):
                 record.refused = claim.reasons
@@ -143,14 +139,13 @@ class Pipeline:
     async def _enter(
         self, exchange: Exchange, plan: Plan, prompt: Prompt, attempt: int
     ) -> Claim | Refused:
-        """Reserve for the request and claim room for its first attempt: both or neither.
+        """Reserve, and claim room for the first attempt: both or neither.
 
-        Both are asked for in one flush, so that the caller waits once, as long as its last request
-        has left room for another. Else its limits come first.
+        While the caller's last request has left room, both leave in one flush; else limits first.
         """
-        reservation = exchange.reservation
-        assert reservation is not None
-        claim: Claim | Refused | None = None
+        reservation, claim = exchange.reservation, None
+        if reservation is None:
+            return await self._admit(exchange, plan, prompt, attempt)
         try:
             if not self._callers.fits_probably(reservation):
                 await self._callers.reserve(reservation)
@@ -163,12 +158,11 @@ class Pipeline:
             if isinstance(claim, Claim):
                 self._admission.give_back(claim)
             if isinstance(failure, BaseExceptionGroup):
-                failure = failure.exceptions[0]
-            if isinstance(failure, CallerLimited):
-                exchange.record.limited_by = failure.limit
-            raise failure from None
+                raise failure.exceptions[0] from None
+            raise
         finally:
-            exchange.record.room = reservation.room
+            record = exchange.record
+            record.room, record.limited_by = reservation.room, reservation.limited_by
 
     async def _admit(
         self, exchange: Exchange, plan: Plan, prompt: Prompt, attempt: int
@@ -299,10 +293,10 @@ def _used(exchange: Exchange) -> Used:
     """What a request has used so far. Attempts that were answered with an error cost nothing."""
     record, failures = exchange.record, exchange.failures
     unfailed = len(record.attempts) - len(failures)  # one that has answered, or was cut off
-    prompts = unfailed + sum(failure.kind in WORKED_ON for failure in failures)
+    prompts = unfailed + sum(failure.was_worked_on for failure in failures)
     return Used(
-        is_sent=len(record.attempts) > sum(failure.kind is Kind.CONNECT for failure in failures),
-        prompts=max(prompts, min(exchange.output_tokens, 1)),
+        is_sent=unfailed > 0 or any(failure.was_sent for failure in failures),
+        prompts=prompts or min(exchange.output_tokens, 1),
         usage=record.usage,
         output_tokens=exchange.output_tokens,
     )

@@ -172,5 +172,5 @@ def _judge(label: str, models: Sequence[Model], known: Mapping[str, Overrides]) 
     if emptied:
         raise InvalidRequest(
             f"Without '{label}' no route is left for {', '.join(emptied)}. Nothing was changed; "
-            "`force` does it all the same."
+            'To do it all the same send {"disabled": true, "force": true}.'
         )

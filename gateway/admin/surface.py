@@ -35,7 +35,7 @@ from gateway.admin.explain import Explainer, Explanation, Question
 from gateway.admin.keys import AllKeys, Asked, CallerKeys, Revoked, ShownKey
 from gateway.admin.limits import CallerUse, CallerUses
 from gateway.admin.pins import Pin, Pins, SessionQuery
-from gateway.admin.providers import AllProviders, Provider, ProviderChange, Providers
+from gateway.admin.providers import AllProviders, HalfDone, Provider, ProviderChange, Providers
 from gateway.admin.reload import Reload
 from gateway.admin.status import Server, Status, StatusReader
 from gateway.admin.weights import (
@@ -171,15 +171,20 @@ class Admin:
         """Disable or enable a label."""
         label = request.path_params["label"]
         change = await door.read_json(request, ProviderChange)
-        # Noted first: what is done model by model may end half-way.
-        self._note("provider_change", caller, provider=label, disabled=change.disabled)
-        return await self._providers.change(label, change)
+        fields = {"provider": label, "disabled": change.disabled}
+        with self._noted_when_unsure("provider_change", caller, **fields):
+            found = await self._providers.change(label, change)
+        self._note("provider_change", caller, **fields)
+        return found
 
     async def enable_provider(self, request: Request, caller: Caller) -> Provider:
         """Enable a label."""
         label = request.path_params["label"]
-        self._note("provider_change", caller, provider=label, disabled=False)
-        return await self._providers.enable(label)
+        fields = {"provider": label, "disabled": False}
+        with self._noted_when_unsure("provider_change", caller, **fields):
+            found = await self._providers.enable(label)
+        self._note("provider_change", caller, **fields)
+        return found
 
     async def reset_circuit(self, request: Request, caller: Caller) -> CircuitReset:
         """Forget an endpoint's failures."""
@@ -276,9 +281,12 @@ class Admin:
 
     @contextlib.contextmanager
     def _noted_when_unsure(self, name: str, caller: Caller, **fields: Any) -> Iterator[None]:
-        """Note a change that may have happened although nobody can be told so."""
+        """Note a change that may have happened, or half of it, although it was not done."""
         try:
             yield
+        except HalfDone:
+            self._note(name, caller, **fields, is_sure=False)
+            raise
         except StateUnavailable as error:
             if error.may_have_happened:
                 self._note(name, caller, **fields, is_sure=False)

@@ -184,13 +184,15 @@ class CallerLimits:
     def _refusal(
         self, reservation: Reservation, reply: ReserveReply, retry_after_ms: int
     ) -> CallerLimited:
-        return refusal(
+        error = refusal(
             reply,
             reservation.scopes,
             reservation.need,
             window_ms=self._window_ms,
             retry_after_ms=retry_after_ms,
         )
+        reservation.limited_by = error.limit
+        return error
 
 
 def _output_tokens(chat: ChatRequest, model: Model, scopes: tuple[Scope, ...]) -> int:

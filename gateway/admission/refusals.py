@@ -29,8 +29,13 @@ def refusal(
     limits = scope.limits
     window = "minute" if window_ms == 60_000 else f"{window_ms / 1000:g} s"
     if reply.is_spent:
-        said = f"The budget of {holder} is used up.{again}"
-        return BudgetSpent(said, limit=limit, retry_after_s=retry_after_s)
+        said = f"The budget of {holder} is used up."
+        if reply.left > 0:
+            said = (
+                f"The request may cost {_dollars(need.nanousd)}, and {_dollars(reply.left)} are "
+                f"left of the budget of {holder}: ask for fewer max_tokens."
+            )
+        return BudgetSpent(said + again, limit=limit, retry_after_s=retry_after_s)
     if kind == "budget":
         said = f"What is left of the budget of {holder} is held by requests under way."
     elif kind == "parallel":
@@ -44,6 +49,10 @@ def refusal(
             f"left, and the request may need {need.tokens}."
         )
     return CallerLimited(said + again, limit=limit, retry_after_s=retry_after_s)
+
+
+def _dollars(nanousd: int) -> str:
+    return "$" + f"{nanousd / 1e9:.9f}".rstrip("0").rstrip(".")
 
 
 def _most(limit: Limit | None) -> int:

@@ -43,6 +43,8 @@ class Reservation(Struct, kw_only=True, eq=False):
     """Whether the store has been asked for it, and has not refused."""
     room: Room = NO_ROOM
     """What was left for the caller when it was judged."""
+    limited_by: str | None = None
+    """The limit that has refused it."""
 
 
 class Reservations:

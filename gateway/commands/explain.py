@@ -52,10 +52,17 @@ def _text(found: Explanation) -> str:
         lines.append(f"the caller's pin is {found.pin}")
     if found.probe:
         lines.append("as the trial of a half-open circuit")
-    heads = ("ENDPOINT", "WEIGHT", "SHARE", "REASON", "HOLDS")
-    return "\n".join([*lines, "", table(heads, [_row(one) for one in found.candidates])])
+    scored = any(one.score is not None for one in found.candidates)
+    if scored:
+        lines.append("to the least score, weights choosing within 5 % of it")
+    heads = ("ENDPOINT", "WEIGHT", "SCORE" if scored else "SHARE", "REASON", "HOLDS")
+    rows = [_row(one, scored=scored) for one in found.candidates]
+    return "\n".join([*lines, "", table(heads, rows)])
 
 
-def _row(one: Candidate) -> tuple[str, ...]:
+def _row(one: Candidate, *, scored: bool) -> tuple[str, ...]:
+    """A candidate's cells. Where scores decide, its share of the weights says nothing."""
+    score = "" if one.score is None else f"{one.score:,.0f} ms"
     holds = " ".join(f"{name}={value}" for name, value in sorted(one.holds.items()))
-    return one.endpoint, f"{one.weight:g}", f"{one.share:.1%}", one.reason or "", holds
+    chance = score if scored else f"{one.share:.1%}"
+    return one.endpoint, f"{one.weight:g}", chance, one.reason or "", holds

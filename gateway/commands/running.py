@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -74,10 +75,23 @@ def find(path: Path) -> Running | None:
         return None
 
 
-def withdraw(path: Path, running: Running) -> None:
-    """Remove the file unless another `up` has written its own since."""
-    if find(path) == running:
-        with contextlib.suppress(
-            OSError
-        ):  # then it tells of an `up` that has ended, as a kill does
+def withdraw(path: Path, running: Running, before: Running | None) -> None:
+    """Remove the file, or leave it to the `up` that it told of before if that still runs.
+
+    Nothing is done when another has written its own since.
+    """
+    if find(path) != running:
+        return
+    with contextlib.suppress(OSError):  # then it tells of an `up` that has ended, as a kill does
+        if before is not None and _answers(before):
+            publish(path, before)
+        else:
             path.unlink()
+
+
+def _answers(running: Running) -> bool:
+    try:
+        with urllib.request.urlopen(f"{running.replicas[0]}/livez", timeout=1.0) as answer:
+            return bool(answer.status == 200)
+    except (OSError, ValueError, IndexError):
+        return False

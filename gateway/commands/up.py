@@ -33,6 +33,7 @@ from gateway.commands.processes import Interrupts
 from gateway.commands.running import (
     NotPrivate,
     Running,
+    find,
     prepare,
     publish,
     running_file,
@@ -118,8 +119,9 @@ def _run(
         admin_key=admin_key,
         config=str(folder),
     )
+    before = find(path)
     _in_its_folder(path, lambda: publish(path, running))
-    stack.callback(withdraw, path, running)
+    stack.callback(withdraw, path, running, before)
     _print(running, config)
     cluster.watch()
     _say("stopping; another signal cuts the wait for open requests short")

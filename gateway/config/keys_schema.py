@@ -32,6 +32,15 @@ class CountLimit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Annotated[Mode, _MODE] = "enforce"
 
 
+class RateLimit(CountLimit, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A limit per minute that says more than its number."""
+
+    window: Annotated[
+        Literal["sliding", "fixed"],
+        Meta(description="sliding, or fixed: a minute that begins with its first request."),
+    ] = "sliding"
+
+
 class MoneyLimit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A budget that says more than its number."""
 
@@ -43,10 +52,10 @@ class Limited(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits: a number, or `{limit: number, mode: shadow}` to see what it would refuse."""
 
     rpm: Annotated[
-        Count | CountLimit | None, Meta(description="Requests per minute.", extra=_ZERO)
+        Count | RateLimit | None, Meta(description="Requests per minute.", extra=_ZERO)
     ] = None
     tpm: Annotated[
-        Count | CountLimit | None,
+        Count | RateLimit | None,
         Meta(description="Tokens per minute, of prompts and of answers.", extra=_ZERO),
     ] = None
     max_parallel_requests: Annotated[

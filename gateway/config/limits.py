@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.config.keys_schema import CountLimit, Limited, MoneyLimit
+from gateway.config.keys_schema import CountLimit, Limited, MoneyLimit, RateLimit
 from gateway.config.problems import Problems, join
 from gateway.config.schema import YEAR_S
 from gateway.core.limits import Limit, Limits
@@ -44,13 +44,20 @@ def _limit(value: float | CountLimit | MoneyLimit | None, per_unit: int) -> Limi
     if value is None:
         return None
     if isinstance(value, CountLimit | MoneyLimit):
-        return Limit(round(value.limit * per_unit), value.mode == "shadow")
+        return Limit(
+            round(value.limit * per_unit),
+            is_shadow=value.mode == "shadow",
+            is_fixed=isinstance(value, RateLimit) and value.window == "fixed",
+        )
     return Limit(round(value * per_unit))
 
 
 def _written(limit: Limit, per_unit: int = 1) -> float | dict[str, Any]:
     number = limit.most if per_unit == 1 else limit.most / per_unit
-    return {"limit": number, "mode": "shadow"} if limit.is_shadow else number
+    words = {"mode": "shadow"} if limit.is_shadow else {}
+    if limit.is_fixed:
+        words["window"] = "fixed"
+    return {"limit": number, **words} if words else number
 
 
 def _duration_ms(entry: Limited, path: str, problems: Problems) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.config.keys_schema import KeyEntry, Limited, TeamEntry, UserEntry
+from gateway.config.keys_schema import KeyEntry, Limited, RateLimit, TeamEntry, UserEntry
 from gateway.config.models_schema import (
     Amount,
     ModelEntry,
@@ -144,6 +144,7 @@ _FILES: tuple[tuple[str, tuple[tuple[str, type[Struct]], ...]], ...] = (
             ("users[]", UserEntry),
             ("teams[]", TeamEntry),
             ("keys[], users[], teams[] and each of model_limits", Limited),
+            ("a limit that is a mapping, `window` of rpm and tpm only", RateLimit),
         ),
     ),
 )

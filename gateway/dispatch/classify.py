@@ -233,6 +233,16 @@ class UpstreamFailure(Exception):
         return self._verdict.outcome
 
     @property
+    def was_sent(self) -> bool:
+        """Whether anything of the request may have left."""
+        return self.kind is not Kind.CONNECT
+
+    @property
+    def was_worked_on(self) -> bool:
+        """Whether the upstream has worked on the prompt, rather than answer with an error."""
+        return self.kind in (Kind.TIMEOUT, Kind.BROKEN, Kind.EMPTY)
+
+    @property
     def describes_request(self) -> bool:
         """Whether it says something of the request, so that it outranks an earlier failure."""
         return self._verdict.describes_request

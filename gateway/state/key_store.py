@@ -27,7 +27,7 @@ from gateway.telemetry.logs import event
 _PER_CALL = 100
 _LIMITS = ("rpm", "tpm", "max_parallel_requests", "max_budget")
 _DURATION = "budget_duration_ms"
-_LIMIT = re.compile(r"([1-9][0-9]{0,15})(:shadow)?", re.ASCII)
+_LIMIT = re.compile(r"([1-9][0-9]{0,15})(:fixed)?(:shadow)?", re.ASCII)
 _YEAR_10000_MS = 253_402_300_800_000
 _COUNT = re.compile(r"[0-9]{1,15}", re.ASCII)
 
@@ -173,7 +173,8 @@ def _limit_words(limits: Limits, of: str) -> dict[str, str | int]:
     for name in _LIMITS:
         limit: Limit | None = getattr(limits, name)
         if limit:
-            words[name + of] = f"{limit.most}:shadow" if limit.is_shadow else limit.most
+            fixed, shadow = limit.is_fixed * ":fixed", limit.is_shadow * ":shadow"
+            words[name + of] = f"{limit.most}{fixed}{shadow}"
     if limits.budget_duration_ms:
         words[_DURATION + of] = limits.budget_duration_ms
     return words
@@ -188,7 +189,7 @@ def _limit(text: str) -> Limit:
     match = _LIMIT.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return Limit(int(match[1]), bool(match[2]))
+    return Limit(int(match[1]), is_fixed=bool(match[2]), is_shadow=bool(match[3]))
 
 
 def _count(text: str) -> int:

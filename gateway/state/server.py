@@ -30,6 +30,7 @@ unixsocketperm 700
 dir {folder}
 daemonize no
 save ""
+hash-max-ziplist-entries 64
 appendonly no
 maxmemory-policy noeviction
 """

@@ -7,8 +7,8 @@
 -- The row of a candidate that may be used, else false; judged once, and the reason noted.
 local function row_of(ask, found, index)
   if found.rows[index] == nil then
-    local location, seen = ask.locations[index], found.seen
-    local row, reason, left_ms = judge(ask, location, seen and seen[location])
+    local seen = found.seen and found.seen[index]
+    local row, reason, left_ms = judge(ask, ask.locations[index], seen)
     found.rows[index] = row
     if reason then
       found.reasons[index] = reason

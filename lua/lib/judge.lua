@@ -34,29 +34,29 @@ local function look_at(ask, location)
   }
 end
 
--- What must be known of every endpoint to compare them, in one call: location -> row.
+-- What must be known of every endpoint to compare them, in one call.
 local function look_at_all(ask)
-  local names, rows, count = {}, {}, 0
-  for _, location in ipairs(ask.locations) do
-    names[count + 1] = location .. ':circuit'
-    names[count + 2] = location .. ':conn'
-    names[count + 3] = location .. ':prefill_tokens'
-    names[count + 4] = location .. ':own:' .. ask.caller
-    names[count + 5] = location .. ':prefill_rate'
-    count = count + 5
+  local names, rows, own = {}, {}, ':own:' .. ask.caller
+  for index = 1, #ask.locations do
+    local location, last = ask.locations[index], 5 * index
+    names[last - 4] = location .. ':circuit'
+    names[last - 3] = location .. ':conn'
+    names[last - 2] = location .. ':prefill_tokens'
+    names[last - 1] = location .. own
+    names[last] = location .. ':prefill_rate'
   end
-  local fields = count > 0 and redis.call('HMGET', ask.endpoints, unpack(names)) or {}
+  local fields = names[1] and redis.call('HMGET', ask.endpoints, unpack(names)) or {}
   if ask.given_back then
     give_back(ask.given_back, names, fields)
   end
-  for i, location in ipairs(ask.locations) do
-    local at = 5 * i - 4
-    rows[location] = {
-      circuit = fields[at],
-      conn = fields[at + 1],
-      prefill_tokens = whole(fields[at + 2]),
-      own_tokens = whole(fields[at + 3]),
-      prefill_rate = fields[at + 4],
+  for index = 1, #ask.locations do
+    local last = 5 * index
+    rows[index] = {
+      circuit = fields[last - 4],
+      conn = fields[last - 3],
+      prefill_tokens = whole(fields[last - 2]),
+      own_tokens = whole(fields[last - 1]),
+      prefill_rate = fields[last],
     }
   end
   return rows

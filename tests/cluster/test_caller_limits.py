@@ -50,12 +50,12 @@ KEYS: Sequence[Mapping[str, Any]] = [
 GRANT = re.compile(r"\blease_ms=\d+ at_ms=(\d+) tokens=(\d+) nanousd=(\d+) (?:rpm|tpm)=(\S+)")
 
 
-def make(folder: Path, redis_url: str, **engine: object) -> Cluster:
-    """Three replicas over two engines that are alike."""
+def make(folder: Path, redis_url: str, *names: str, **engine: object) -> Cluster:
+    """Three replicas over engines that are alike."""
     cluster = Cluster(
         folder,
         redis_url,
-        engines={name: {**FAST, **engine} for name in ("engine-a", "engine-b")},
+        engines={name: {**FAST, **engine} for name in names},
         routing={
             "limits": {"window_seconds": WINDOW_S},
             "state": {"lease_s": LEASE_S, "socket_timeout_ms": 500},
@@ -70,7 +70,8 @@ def make(folder: Path, redis_url: str, **engine: object) -> Cluster:
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory, module_redis: str) -> Iterator[Cluster]:
     """Answers come at once."""
-    with make(tmp_path_factory.mktemp("quick"), module_redis) as cluster:
+    folder = tmp_path_factory.mktemp("quick")
+    with make(folder, module_redis, "engine-a", "engine-b") as cluster:
         yield cluster
 
 
@@ -78,7 +79,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory, module_redis: str) -> Iterat
 def slow(tmp_path: Path, private_redis: str) -> Iterator[Cluster]:
     """Answers take half a minute, unless the request says less."""
     engine = {"tokens_per_s": PER_S, "output_tokens": 30 * PER_S}
-    with make(tmp_path, private_redis, **engine) as cluster:
+    with make(tmp_path, private_redis, "engine", **engine) as cluster:
         yield cluster
 
 
@@ -134,9 +135,15 @@ class Flood:
     """Requests without pause through all replicas, until stopped."""
 
     def __init__(
-        self, https: Sequence[httpx.AsyncClient], keys: Sequence[str], *, workers_each: int = 4
+        self,
+        https: Sequence[httpx.AsyncClient],
+        keys: Sequence[str],
+        *,
+        output_tokens: int = OUTPUT + SPARE,
+        workers_each: int = 4,
     ) -> None:
         self.answers: list[Answer] = []
+        self._output_tokens = output_tokens
         self._stopping = False
         self._workers = [
             asyncio.create_task(self._work(http, keys, number))
@@ -147,7 +154,8 @@ class Flood:
     async def _work(self, http: httpx.AsyncClient, keys: Sequence[str], number: int) -> None:
         while not self._stopping:
             key = keys[number % len(keys)]
-            self.answers.append(await ask(http, PROMPT, key=key, max_tokens=OUTPUT + SPARE))
+            answer = await ask(http, PROMPT, key=key, max_tokens=self._output_tokens)
+            self.answers.append(answer)
 
     async def last(self, seconds: float) -> list[Answer]:
         """Go on for so long; returns all answers."""
@@ -203,17 +211,13 @@ async def test_tokens_through_three_replicas_never_exceed_a_limit(quick: Cluster
 
 async def test_no_more_requests_run_at_a_time_than_may(slow: Cluster) -> None:
     async with clients(slow.replicas) as https:
-        streams = [Streams(http, 6, key="sk-wide", max_tokens=4 * PER_S) for http in https]
-        answers = [answer for some in streams for answer in await some.ended()]
-
-        assert [answer.status for answer in answers].count(200) == PLACES
-        assert len(refusals(answers)) == 3 * 6 - PLACES
-        # Then their places are free again
-        again = await asyncio.gather(
-            *(ask(https[n % 3], key="sk-wide", max_tokens=1) for n in range(PLACES))
-        )
-        assert {answer.status for answer in again} == {200}
-    assert sum(engine.counters()["max_active"] for engine in slow.engines) <= PLACES
+        flood = Flood(https, ["sk-wide"], output_tokens=4)
+        answers = await flood.last(4)
+    assert set(flood.statuses()) == {200, 429}
+    assert {answer.code for answer in refusals(answers)} == {"rate_limit_exceeded"}
+    # As many run as may, again and again, and never one more
+    assert slow.engines[0].counters()["max_active"] == PLACES
+    assert flood.statuses()[200] > PLACES
 
 
 async def test_the_places_of_a_replica_that_was_killed_come_back(slow: Cluster) -> None:

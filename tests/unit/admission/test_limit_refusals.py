@@ -77,6 +77,14 @@ def test_an_empty_budget_is_no_matter_of_trying_again() -> None:
     assert error.message == "The budget of key 'alice' is used up. Try again in 12 s."
 
 
+def test_a_request_too_dear_for_what_is_left_is_told_so() -> None:
+    error = told("key:alice budget", status="spent", left=50_000_000, retry_after_ms=0)
+    assert error.message == (
+        "The request may cost $0.000000007, and $0.05 are left of the budget of key 'alice': ask "
+        "for fewer max_tokens."
+    )
+
+
 @pytest.mark.parametrize("status", ["refused", "spent"])
 def test_what_will_never_fit_has_no_date(status: str) -> None:
     error = told("key:alice budget", status=status, retry_after_ms=0)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import stat
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from msgspec import structs
 
 from gateway.commands.cluster import Place
 from gateway.commands.conceal import conceal_password, redis_cli, without
@@ -77,7 +80,7 @@ def test_file_is_private_and_goes_with_its_owner(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert [entry.name for entry in path.parent.iterdir()] == ["up.json"]
-    withdraw(path, RUNNING)
+    withdraw(path, RUNNING, None)
     assert find(path) is None
 
 
@@ -93,9 +96,41 @@ def test_file_of_another_up_stays(tmp_path: Path) -> None:
     )
     publish(path, other)
 
-    withdraw(path, RUNNING)
+    withdraw(path, RUNNING, None)
 
     assert find(path) == other
+
+
+@pytest.mark.parametrize("runs_on", [True, False], ids=["runs on", "has ended"])
+def test_file_goes_back_to_the_up_that_was_there_before_if_it_runs_on(
+    tmp_path: Path, runs_on: bool
+) -> None:
+    path = running_file({"XDG_RUNTIME_DIR": str(tmp_path)})
+    server = HTTPServer(("127.0.0.1", 0), Alive)
+    before = structs.replace(RUNNING, replicas=(f"http://127.0.0.1:{server.server_port}",))
+    publish(path, RUNNING)
+    with server:
+        answering = Thread(target=server.handle_request)
+        if runs_on:
+            answering.start()
+        else:
+            server.server_close()
+        withdraw(path, RUNNING, before)
+        if runs_on:
+            answering.join()
+
+    assert find(path) == (before if runs_on else None)
+
+
+class Alive(BaseHTTPRequestHandler):
+    """Says that it lives."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/livez" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 def test_place_of_the_file_is_tried_and_left_as_it_was(tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ def test_limits_are_numbers_or_say_that_they_are_shadows(load_texts) -> None:
     )
 
 
+def test_a_minute_slides_unless_it_is_fixed(load_texts) -> None:
+    record = only_key(
+        load_texts, "rpm: {limit: 1, window: fixed}, tpm: {limit: 2, window: sliding}"
+    )
+    assert record.limits == Limits(rpm=Limit(1, is_fixed=True), tpm=Limit(2))
+
+
 def test_without_limits_there_are_none(load_texts) -> None:
     record = only_key(load_texts, "role: pro")
     assert record.limits.is_empty
@@ -176,6 +183,8 @@ class TestAnUnsetVariable:
         {},
         {"rpm": 1, "tpm": 2, "max_parallel_requests": 3},
         {"rpm": {"limit": 1, "mode": "shadow"}},
+        {"rpm": {"limit": 1, "window": "fixed"}},
+        {"tpm": {"limit": 1, "mode": "shadow", "window": "fixed"}},
         {"max_budget": 0.25},
         {"max_budget": {"limit": 1000000.0, "mode": "shadow"}, "budget_duration": "90s"},
         {"max_budget": 0.1, "budget_duration": "7d"},

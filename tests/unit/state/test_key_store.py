@@ -29,8 +29,8 @@ ALICE = MadeKey(
         user="alice",
         team="platform",
         limits=Limits(
-            rpm=Limit(10),
-            tpm=Limit(20, is_shadow=True),
+            rpm=Limit(10, is_fixed=True),
+            tpm=Limit(20, is_shadow=True, is_fixed=True),
             max_parallel_requests=Limit(3),
             max_budget=Limit(10**15),
             budget_duration_ms=86_400_000,
@@ -109,15 +109,15 @@ async def test_all_are_listed_however_many_there_are(store: KeyStore) -> None:
 
 def test_a_record_is_text_that_people_can_read() -> None:
     assert write_record(ALICE) == (
-        "id=team@x/alice role=internal models=a%20b%2Cc,org/m:1 user=alice team=platform rpm=10 "
-        "tpm=20:shadow max_parallel_requests=3 max_budget=1000000000000000 "
+        "id=team@x/alice role=internal models=a%20b%2Cc,org/m:1 user=alice team=platform "
+        "rpm=10:fixed tpm=20:fixed:shadow max_parallel_requests=3 max_budget=1000000000000000 "
         "budget_duration_ms=86400000 tpm:a%3Db%20c=2:shadow rpm:org/m:1=1 "
         "expires_ms=1800000000000 made_ms=1700000000000 made_by=ip:10.0.0.0/8%20root"
     )
     assert write_record(key("a")) == "id=a role=free made_ms=0 made_by="
 
 
-limit = st.builds(Limit, st.integers(1, 10**15), st.booleans())
+limit = st.builds(Limit, st.integers(1, 10**15), st.booleans(), st.booleans())
 limits = st.builds(
     Limits,
     rpm=st.none() | limit,

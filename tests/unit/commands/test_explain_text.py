@@ -1,0 +1,66 @@
+"""What `concord explain` prints of endpoints that are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.admin.explain import Candidate, Explanation
+from gateway.commands import explain
+
+FOUND = Explanation(
+    model="m",
+    epoch=0,
+    request_id="id",
+    attempt=1,
+    replica="r1",
+    drawn="m:a",
+    refused=None,
+    order="expected_ttft",
+    draws=(),
+    pin="",
+    probe=False,
+    prompt_tokens=0,
+    prefill_tokens=0,
+    retry_after_ms=0,
+    candidates=[
+        Candidate(
+            endpoint=f"m:{at}", weight=1, factors={}, score=score, share=0.5, reason=None, holds={}
+        )
+        for at, score in (("a", 750.4), ("b", 4750.0))
+    ],
+)
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Print an explanation as the command does."""
+    texts: list[Any] = []
+    monkeypatch.setattr(explain, "answer", lambda args, ask, text: texts.append(text) or 0)
+
+    def run(found: Explanation) -> list[str]:
+        args = type("Args", (), dict.fromkeys(("model", "caller", "session", "request_id"), ""))()
+        assert explain.run(args) == 0
+        return texts.pop()(found).splitlines()
+
+    return run
+
+
+def test_endpoints_that_are_compared_are_shown_with_their_scores(printed: Any) -> None:
+    lines = printed(FOUND)
+
+    assert "to the least score, weights choosing within 5 % of it" in lines
+    assert lines[-3].split() == ["ENDPOINT", "WEIGHT", "SCORE", "REASON", "HOLDS"]
+    assert lines[-2].split() == ["m:a", "1", "750", "ms"]
+    assert lines[-1].split() == ["m:b", "1", "4,750", "ms"]
+
+
+def test_without_scores_nothing_is_said_of_them(printed: Any) -> None:
+    drawn = [structs.replace(one, score=None) for one in FOUND.candidates]
+
+    lines = printed(structs.replace(FOUND, order="draw", candidates=drawn))
+
+    assert not any("least score" in line for line in lines)
+    assert lines[-1].split() == ["m:b", "1", "50.0%"]
