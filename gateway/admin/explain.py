@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
+from gateway.admin.keys import CallerKeys, NoSuchKey
 from gateway.admin.rows import plain
 from gateway.admin.targets import any_model
 from gateway.admission.admit import USUAL_DRAWS, Refused, decision_for, most_draws
@@ -18,6 +19,8 @@ from gateway.admission.draws import UNDRAWN, draws
 from gateway.admission.secret import Secret
 from gateway.api.request import FreshIds, request_id
 from gateway.auth.addresses import Proxies
+from gateway.auth.holders import caller_of
+from gateway.auth.keys import ADMIN_ID
 from gateway.config.result import Config
 from gateway.core.caller import Caller
 from gateway.core.overrides import Overrides
@@ -38,6 +41,11 @@ from gateway.state.store import Store, rows_of
 MOST_REREADS = 3
 """How often an operator may change the overrides while one question is asked."""
 _NO_PROXIES = Proxies(())
+_NEAR = 1.05
+"""Endpoints whose scores differ by less are as good as each other (`lua/score`)."""
+_ROUNDED_MS = 0.5
+"""By how much a score may be off as it is told."""
+_NOT_SHOWN = {"generation"}
 
 
 class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +54,8 @@ class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: str
     """An id or an alias."""
     caller: str | None = None
-    """A caller's public id: of its key, or `ip:<bucket>`. Without one, nobody who has a pin."""
+    """A caller's public id: of its key, or `ip:<bucket>`. Without one, nobody who has a pin, and
+    who may use every model."""
     session: str | None = None
     request_id: str | None = None
     """Chooses the numbers of the draw; a fresh one unless given."""
@@ -67,11 +76,12 @@ class Candidate(Struct, frozen=True, kw_only=True):
     score: float | None
     """What a strategy that compares gives it, in ms: the least is the best; `fixed` gives none."""
     share: float
-    """Of the weights of all that may be drawn."""
+    """Of the weights of all that may be drawn; where endpoints are compared, of those that are as
+    good as the best. Pins are not in it."""
     reason: str | None
     """Why it may not be drawn now."""
     holds: Mapping[str, int | float | str]
-    """Its row in Redis."""
+    """Its row in Redis, as far as it says something to people."""
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -86,7 +96,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     drawn: str | None
     """The endpoint."""
     refused: str | None
-    """What a client would be told instead."""
+    """What a client would be told instead, or that the caller may not use the model."""
     order: str
     """How candidates are taken, as the strategy says (`lua/admit.lua`)."""
     draws: Sequence[float]
@@ -116,6 +126,7 @@ class Explainer:
         store: Store,
         policy: Policy,
         secret: Secret,
+        keys: CallerKeys,
         *,
         replica_id: str,
     ) -> None:
@@ -123,6 +134,7 @@ class Explainer:
         self._store = store
         self._policy = policy
         self._secret = secret
+        self._keys = keys
         self._replica_id = replica_id
         self._planner = Planner()
         self._fresh_id = FreshIds()
@@ -130,18 +142,20 @@ class Explainer:
     async def explain(self, question: Question) -> Explanation:
         """Tell what would be decided.
 
-        Raises `NoSuchTarget`, `InvalidRequest` and `StateUnavailable`.
+        Raises `NoSuchTarget`, `NoSuchKey`, `InvalidRequest` and `StateUnavailable`.
         """
         model = any_model(self._config, question.model)
         if model.model_type != "chat":
             raise InvalidRequest(f"Model '{question.model}' is not a chat model.", param="model")
         asked = self._request_id(question)
-        prompt = Prompt(caller=self._caller(question), tokens=question.prompt_tokens)
+        caller = await self._caller(question)
+        prompt = Prompt(caller=self._digest(caller, question), tokens=question.prompt_tokens)
         for _ in range(MOST_REREADS):
             overrides = await self._store.overrides(model.id)
             plan = self._plan(model, question, overrides)
             try:
-                return await self._replay(plan, overrides, prompt, asked, question)
+                found = await self._replay(plan, overrides, prompt, asked, question)
+                return found if caller is None else _as_told(found, caller, model)
             except _Stale:
                 continue
         raise StateUnavailable
@@ -204,13 +218,35 @@ class Explainer:
             candidates = Candidates.of(overrides.epoch, [], dropped)
             return Plan(model=model, candidates=candidates, refusal=refusal)
 
-    def _caller(self, question: Question) -> str:
-        """The digest under which the cluster knows the caller, empty for nobody."""
-        if question.caller is None:
+    async def _caller(self, question: Question) -> Caller | None:
+        """Who is meant. Raises `NoSuchKey` where callers need keys and this one has none."""
+        name, config = question.caller, self._config
+        if name is None:
+            if question.session is not None:
+                raise InvalidRequest("A session is a caller's: say whose.", param="caller")
+            return None
+        if name.startswith("ip:"):
+            return Caller(id=name)
+        if name == ADMIN_ID and config.admin_key_sha256:
+            return Caller(id=name, role="admin")
+        if config.settings.auth != "keys":
+            return Caller(id=name)
+        try:
+            return caller_of(await self._keys.record(name), config.users, config.teams)
+        except NoSuchKey:
+            if config.keys is None:
+                return Caller(id=name)
+            raise NoSuchKey(
+                f"There is no caller '{name}': give the id of a key, or ip:ADDRESS.",
+                param="caller",
+            ) from None
+
+    def _digest(self, caller: Caller | None, question: Question) -> str:
+        """What the cluster knows the caller by, empty for nobody."""
+        if caller is None:
             return ""
         if self._secret.key is None:
             raise StateUnavailable
-        caller = Caller(id=question.caller)
         return affinity_key(caller, question.session, self._secret.key) or ""
 
     def _request_id(self, question: Question) -> str:
@@ -232,16 +268,49 @@ def _candidates(
 ) -> list[Candidate]:
     rows, scores = rows_of(reply.fields), read_scores(reply.scores)
     weights = {one.route.location: one.weight for one in weigh(plan.model, overrides)}
-    total = sum(weight for location, weight in weights.items() if location not in reasons)
+    drawable = _drawable([at for at in weights if at not in reasons], scores)
+    total = sum(weights[location] for location in drawable)
     return [
         Candidate(
             endpoint=route.endpoint,
             weight=weights[route.location],
             factors={},
             score=scores.get(route.location),
-            share=0.0 if route.location in reasons else weights[route.location] / total,
+            share=weights[route.location] / total if route.location in drawable else 0.0,
             reason=reasons.get(route.location),
-            holds={name: plain(text) for name, text in rows.get(route.location, {}).items()},
+            holds=_holds(rows.get(route.location, {})),
         )
         for route in plan.model.routes
     ]
+
+
+def _drawable(admissible: Sequence[str], scores: Mapping[str, float]) -> set[str]:
+    """Those among whom weights choose: where there are scores, the best and those near it."""
+    known = {location: scores[location] for location in admissible if location in scores}
+    if not known:
+        return set(admissible)
+    most = (min(known.values()) + _ROUNDED_MS) * _NEAR + _ROUNDED_MS
+    return {location for location, score in known.items() if score <= most}
+
+
+def _holds(row: Mapping[str, str]) -> dict[str, int | float | str]:
+    values = {name: plain(text) for name, text in row.items() if name not in _NOT_SHOWN}
+    if isinstance(availability := values.get("availability"), float):
+        values["availability"] = round(availability, 4)
+    return values
+
+
+def _as_told(found: Explanation, caller: Caller, model: Model) -> Explanation:
+    """The same, or the refusal of a caller who may not use the model."""
+    if caller.may_use(model):
+        return found
+    return structs.replace(
+        found,
+        drawn=None,
+        refused=f"'{caller.id}' may not use model '{model.id}': to this caller it looks unknown.",
+        draws=(),
+        pin="",
+        probe=False,
+        prefill_tokens=0,
+        retry_after_ms=0,
+    )

@@ -83,14 +83,17 @@ class Admin:
         self._config = config
         self._authenticator = authenticator
         self._store = store
-        self._explainer = Explainer(config, store, policy, secret, replica_id=replica_id)
         self._status = StatusReader(config, store, server)
         self._weights = RouteWeights(config, store)
         self._providers = Providers(config, store)
         self._pins = Pins(store, secret)
         self._keys = CallerKeys(config, key_store)
+        self._explainer = Explainer(
+            config, store, policy, secret, self._keys, replica_id=replica_id
+        )
         self._uses = CallerUses(config, self._keys, caller_store)
         self._reload = reload
+        self._replica_id = replica_id
 
     def routes(self) -> list[Route]:
         """Where all this is served."""
@@ -255,6 +258,7 @@ class Admin:
         reloaded = await self._reload()
         if not reloaded.is_refused:
             return {
+                "replica": self._replica_id,
                 "config_digest": reloaded.config_digest,
                 "changed": reloaded.changed,
                 "needs_restart": reloaded.needs_restart,
@@ -266,7 +270,8 @@ class Admin:
             "param": None,
             "code": "invalid_config",
         }
-        return _json({"error": error, "problems": reloaded.problems}, status=422)
+        refusal = {"error": error, "replica": self._replica_id, "problems": reloaded.problems}
+        return _json(refusal, status=422)
 
     def _route(self, path: str, **handlers: Handler) -> Route:
         """One route for all methods of a path, so that a 405 can name them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gateway.commands.asking import add_options, answer
@@ -10,6 +11,11 @@ from gateway.commands.table import table
 
 if TYPE_CHECKING:
     from gateway.admin.explain import Candidate, Explanation
+
+_PINS = {
+    "kept": "the caller stays where its pin is",
+    "made": "the caller has no pin to follow; this request would make one",
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -29,6 +35,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the explanation. Exit codes as of `answer`; a refusal is one, too."""
+    if args.session and not args.caller:
+        print("concord explain: --session needs --caller, whose it is", file=sys.stderr)
+        return 2
     given = {
         "model": args.model,
         "caller": args.caller,
@@ -49,20 +58,20 @@ def _text(found: Explanation) -> str:
     if found.retry_after_ms:
         lines.append(f"may be taken in {found.retry_after_ms / 1000:.1f} s")
     if found.pin:
-        lines.append(f"the caller's pin is {found.pin}")
+        lines.append(_PINS.get(found.pin, f"the caller's pin is {found.pin}"))
     if found.probe:
         lines.append("as the trial of a half-open circuit")
     scored = any(one.score is not None for one in found.candidates)
     if scored:
         lines.append("to the least score, weights choosing within 5 % of it")
-    heads = ("ENDPOINT", "WEIGHT", "SCORE" if scored else "SHARE", "REASON", "HOLDS")
+    score = ("SCORE",) if scored else ()
+    heads = ("ENDPOINT", "WEIGHT", *score, "SHARE", "REASON", "HOLDS")
     rows = [_row(one, scored=scored) for one in found.candidates]
     return "\n".join([*lines, "", table(heads, rows)])
 
 
 def _row(one: Candidate, *, scored: bool) -> tuple[str, ...]:
-    """A candidate's cells. Where scores decide, its share of the weights says nothing."""
-    score = "" if one.score is None else f"{one.score:,.0f} ms"
+    score = "" if one.score is None else f"{one.score / 1000:.3f} s"
     holds = " ".join(f"{name}={value}" for name, value in sorted(one.holds.items()))
-    chance = score if scored else f"{one.share:.1%}"
-    return one.endpoint, f"{one.weight:g}", chance, one.reason or "", holds
+    chance = (score,) if scored else ()
+    return one.endpoint, f"{one.weight:g}", *chance, f"{one.share:.1%}", one.reason or "", holds

@@ -12,12 +12,14 @@ from msgspec import Struct
 from gateway.admin.circuits import CircuitReset, reset_circuit
 from gateway.admin.door import read_query
 from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.keys import CallerKeys
 from gateway.admin.status import Status, StatusReader
 from gateway.admin.targets import model_of
 from gateway.admission.secret import Secret
 from gateway.commands.reach import CannotTell
 from gateway.config.result import Config
 from gateway.errors import GatewayError, ScriptBug, StateUnavailable
+from gateway.state.key_store import KeyStore
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.redis import RedisRunner, connect
@@ -34,6 +36,7 @@ class _Open(Struct, frozen=True):
     """The store while a command runs."""
 
     store: Store
+    key_store: KeyStore
     server: RedisRunner
 
 
@@ -56,6 +59,7 @@ class OnRedis:
                 open.store,
                 policy,
                 secret,
+                CallerKeys(self._config, open.key_store),
                 replica_id="",
             )
             return await explainer.explain(read_query(asked, Question))
@@ -85,7 +89,7 @@ class OnRedis:
             raise CannotTell(str(error)) from error
         keys = Keys(self._config.settings.state.namespace)
         try:
-            return await work(_Open(Store(runner, keys), runner))
+            return await work(_Open(Store(runner, keys), KeyStore(runner, keys), runner))
         except StateUnavailable as away:
             raise CannotTell(f"Redis cannot be asked: {away.__cause__ or away.message}") from away
         except GatewayError as error:

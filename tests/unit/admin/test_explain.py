@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.keys import CallerKeys, NoSuchKey
 from gateway.admin.targets import NoSuchTarget
 from gateway.admission.admit import Admission
 from gateway.admission.claims import Claim, Claims, new_replica_id
@@ -23,8 +24,9 @@ from gateway.errors import InvalidRequest, StateUnavailable
 from gateway.routing.affinity import affinity_key
 from gateway.routing.candidates import Planner
 from gateway.routing.strategies import strategy_of
+from gateway.state.key_store import KeyStore
 from gateway.state.policy import Policy
-from tests.fakes.builders import chat, config, model, route
+from tests.fakes.builders import chat, config, key, model, route
 from tests.unit.admin.conftest import Embedded
 
 POLICY = Policy()
@@ -38,8 +40,11 @@ def explainer(
     of: Config | None = None,
     secret: Secret = SECRET,
     policy: Policy = POLICY,
+    replica_id: str = "r1",
 ) -> Explainer:
-    return Explainer(of or config(), store, policy, secret, replica_id="r1")
+    of = of or config()
+    keys = CallerKeys(of, KeyStore(store.runner, store.keys))
+    return Explainer(of, store, policy, secret, keys, replica_id=replica_id)
 
 
 async def explain(store: Embedded, of: Config, **question: Any) -> Explanation:
@@ -105,7 +110,8 @@ async def test_every_route_is_a_candidate_with_its_reason_and_its_share_of_the_a
 
 
 async def test_rows_are_shown_with_numbers_as_numbers(store: Embedded) -> None:
-    await store.edit("m", a__inflight="7", a__availability="0.9", a__conn="r9:1:5")
+    await store.edit("m", a__inflight="7", a__availability="0.90004", a__conn="r9:1:5")
+    await store.edit("m", a__generation="1754000000000")
     found = await explain(store, config(model(route("a"), route("b"))))
     assert by_location(found)["a"].holds == {"inflight": 7, "availability": 0.9, "conn": "r9:1:5"}
     assert by_location(found)["b"].holds == {}
@@ -232,9 +238,7 @@ async def test_only_the_replica_that_cannot_connect_is_told_to_keep_off(store: E
     await store.edit("m", a__conn=f"r1:3:{now_ms}")
     of = config(model(route("a"), route("b")))
     here = await explainer(store, of=of).explain(Question(model="m"))
-    elsewhere = await Explainer(of, store, POLICY, SECRET, replica_id="").explain(
-        Question(model="m")
-    )
+    elsewhere = await explainer(store, of=of, replica_id="").explain(Question(model="m"))
     assert by_location(here)["a"].reason == "unreachable_from_here"
     assert by_location(elsewhere)["a"].reason is None
 
@@ -250,6 +254,22 @@ async def test_what_endpoints_are_compared_by_is_told(store: Embedded) -> None:
     (idle,) = {"m:a", "m:b"} - {busy}
     assert (found.order, found.drawn, len(found.draws)) == ("expected_ttft", idle, 1)
     assert {one.endpoint: one.score for one in found.candidates} == {busy: 4_750, idle: 750}
+    assert {one.endpoint: one.share for one in found.candidates} == {busy: 0, idle: 1}
+
+
+async def test_weights_share_out_what_endpoints_that_are_as_good_get(store: Embedded) -> None:
+    params = ExpectedTtftParams(prefill_tokens_per_s=1_000)
+    routes = (route("a", weight=3.0), route("b"), route("c", weight=6.0))
+    compared = config(model(*routes, router="expected_ttft", router_params=params))
+    await store.edit("m", a__prefill_rate="1000", b__prefill_rate="990", c__prefill_rate="500")
+
+    found = await explain(store, compared, prompt_tokens=500)
+
+    assert {at: one.share for at, one in by_location(found).items()} == {
+        "a": 0.75,
+        "b": 0.25,
+        "c": 0,
+    }
 
 
 class Changing(Embedded):
@@ -298,3 +318,33 @@ async def test_callers_cannot_be_known_before_the_salt_is(store: Embedded) -> No
     assert (await asking.explain(Question(model="m"))).drawn == "m:a"
     with pytest.raises(StateUnavailable):
         await asking.explain(Question(model="m", caller="alice"))
+
+
+async def test_callers_who_may_not_use_the_model_are_refused(store: Embedded) -> None:
+    keys = [
+        key("sk-1", "other", models=frozenset({"else"})),
+        key("sk-2", "free"),
+        key("sk-3", "pro", role="pro"),
+    ]
+    of = config(model(required_role="pro"), keys=keys)
+    for id in ("other", "free", "ip:127.0.0.1"):
+        found = await explain(store, of, caller=id)
+        assert (found.drawn, found.pin, found.draws) == (None, "", ())
+        assert found.refused == f"'{id}' may not use model 'm': to this caller it looks unknown."
+    found = await explain(store, of, caller="pro")
+    assert (found.drawn, found.refused) == ("m:a", None)
+
+
+async def test_made_keys_are_callers_and_nobody_else_is_where_keys_are_needed(
+    store: Embedded,
+) -> None:
+    of = config(keys=[])
+    with pytest.raises(NoSuchKey, match=r"no caller 'eve': give the id of a key, or ip:ADDRESS"):
+        await explain(store, of, caller="eve")
+    await CallerKeys(of, KeyStore(store.runner, store.keys)).make({"id": "eve"}, by="admin")
+    assert (await explain(store, of, caller="eve")).drawn == "m:a"
+
+
+async def test_a_session_without_its_caller_is_refused(store: Embedded) -> None:
+    with pytest.raises(InvalidRequest, match="say whose"):
+        await explain(store, config(), session="talk")

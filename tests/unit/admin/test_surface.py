@@ -234,7 +234,7 @@ async def test_question_that_is_not_understood_is_refused_with_the_reason(
 
 
 async def test_every_part_of_a_question_is_heard(http: httpx.AsyncClient) -> None:
-    query = "model=m&caller=alice&session=&request_id=x&attempt=2&prompt_tokens=7&modalities=text"
+    query = "model=m&caller=pro&session=&request_id=x&attempt=2&prompt_tokens=7&modalities=text"
     found = (await http.get(f"/admin/routing/explain?{query}")).json()
     assert (found["request_id"], found["attempt"], found["prompt_tokens"]) == ("x", 2, 7)
     assert found["replica"] == "r1"
@@ -338,6 +338,7 @@ async def test_reload_answers_what_came_of_it(
     answer = await http.post("/admin/reload")
     assert answer.status_code == 200
     assert answer.json() == {
+        "replica": "r1",
         "config_digest": "new",
         "changed": True,
         "needs_restart": ["state.lease_s"],
@@ -361,6 +362,7 @@ async def test_reload_of_what_cannot_be_served_lists_the_problems(
     answer = await http.post("/admin/reload")
     assert answer.status_code == 422
     assert answer.json()["error"]["code"] == "invalid_config"
+    assert answer.json()["replica"] == "r1"
     assert answer.json()["problems"] == [
         {
             "severity": "error",

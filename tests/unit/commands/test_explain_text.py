@@ -27,9 +27,15 @@ FOUND = Explanation(
     retry_after_ms=0,
     candidates=[
         Candidate(
-            endpoint=f"m:{at}", weight=1, factors={}, score=score, share=0.5, reason=None, holds={}
+            endpoint=f"m:{at}",
+            weight=1,
+            factors={},
+            score=score,
+            share=share,
+            reason=None,
+            holds={},
         )
-        for at, score in (("a", 750.4), ("b", 4750.0))
+        for at, score, share in (("a", 750.4, 1), ("b", 4750.0, 0))
     ],
 )
 
@@ -52,9 +58,9 @@ def test_endpoints_that_are_compared_are_shown_with_their_scores(printed: Any) -
     lines = printed(FOUND)
 
     assert "to the least score, weights choosing within 5 % of it" in lines
-    assert lines[-3].split() == ["ENDPOINT", "WEIGHT", "SCORE", "REASON", "HOLDS"]
-    assert lines[-2].split() == ["m:a", "1", "750", "ms"]
-    assert lines[-1].split() == ["m:b", "1", "4,750", "ms"]
+    assert lines[-3].split() == ["ENDPOINT", "WEIGHT", "SCORE", "SHARE", "REASON", "HOLDS"]
+    assert lines[-2].split() == ["m:a", "1", "0.750", "s", "100.0%"]
+    assert lines[-1].split() == ["m:b", "1", "4.750", "s", "0.0%"]
 
 
 def test_without_scores_nothing_is_said_of_them(printed: Any) -> None:
@@ -63,4 +69,15 @@ def test_without_scores_nothing_is_said_of_them(printed: Any) -> None:
     lines = printed(structs.replace(FOUND, order="draw", candidates=drawn))
 
     assert not any("least score" in line for line in lines)
-    assert lines[-1].split() == ["m:b", "1", "50.0%"]
+    assert lines[-1].split() == ["m:b", "1", "0.0%"]
+
+
+@pytest.mark.parametrize(
+    ("pin", "told"),
+    [
+        ("kept", "the caller stays where its pin is"),
+        ("made", "the caller has no pin to follow; this request would make one"),
+    ],
+)
+def test_what_becomes_of_a_pin_is_said_in_words(printed: Any, pin: str, told: str) -> None:
+    assert told in printed(structs.replace(FOUND, pin=pin))

@@ -168,6 +168,13 @@ def test_missing_words_are_a_usage_error(
     assert "usage: concord" in capsys.readouterr().err
 
 
+def test_a_session_without_its_caller_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert concord(monkeypatch, "explain", "m", "--session", "talk") == 2
+    assert "--session needs --caller" in capsys.readouterr().err
+
+
 def test_running_up_is_asked_with_its_key_through_the_replica_that_answers(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -366,7 +373,7 @@ def test_explanation_is_a_table_of_candidates(
         "model m, epoch 7, request id",
         "goes to m:a",
         "drawn by 0.250000, 0.500000",
-        "the caller's pin is made",
+        "the caller has no pin to follow; this request would make one",
         "as the trial of a half-open circuit",
         "",
         "ENDPOINT  WEIGHT  SHARE   REASON        HOLDS",
