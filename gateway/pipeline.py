@@ -21,7 +21,7 @@ from gateway.config.result import Config
 from gateway.core.caller import Caller
 from gateway.core.plan import Plan
 from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply
+from gateway.core.reply import EmptyAnswer, Reply
 from gateway.core.request import ChatRequest
 from gateway.dispatch.classify import Kind, UpstreamFailure
 from gateway.dispatch.send import Dispatcher
@@ -58,13 +58,6 @@ class Exchange(Struct, kw_only=True):
     """Of a caller with limits."""
     output_tokens: int = 0
     """Events with which output has come, about a token each."""
-
-
-class EmptyAnswer(Struct, frozen=True):
-    """An answer without output, as it came: better than none when no route is left."""
-
-    endpoint: str
-    data: bytes
 
 
 class Pipeline:
@@ -112,8 +105,10 @@ class Pipeline:
         attempt = 0
         while not (exchange.failures and plan.is_exhausted):
             attempt += 1
-            enter = self._enter if attempt == 1 else self._admit
-            claim = await enter(exchange, plan, prompt, attempt)
+            if attempt == 1 and exchange.reservation:
+                claim = await self._enter(exchange, plan, prompt, exchange.reservation)
+            else:
+                claim = await self._admit(exchange, plan, prompt, attempt)
             if isinstance(claim, Refused):
                 record.refused = claim.reasons
                 if exchange.failures:
@@ -137,22 +132,20 @@ class Pipeline:
         raise surfaced.to_client(chat.model)
 
     async def _enter(
-        self, exchange: Exchange, plan: Plan, prompt: Prompt, attempt: int
+        self, exchange: Exchange, plan: Plan, prompt: Prompt, reservation: Reservation
     ) -> Claim | Refused:
         """Reserve, and claim room for the first attempt: both or neither.
 
         While the caller's last request has left room, both leave in one flush; else limits first.
         """
-        reservation, claim = exchange.reservation, None
-        if reservation is None:
-            return await self._admit(exchange, plan, prompt, attempt)
+        claim: Claim | Refused | None = None
         try:
             if not self._callers.fits_probably(reservation):
                 await self._callers.reserve(reservation)
-                return await self._admit(exchange, plan, prompt, attempt)
+                return await self._admit(exchange, plan, prompt, 1)
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._callers.reserve(reservation))
-                claim = await self._admit(exchange, plan, prompt, attempt)
+                claim = await self._admit(exchange, plan, prompt, 1)
             return claim
         except BaseException as failure:
             if isinstance(claim, Claim):

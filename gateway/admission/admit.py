@@ -23,7 +23,7 @@ from gateway.state.replies import AdmitReply
 from gateway.state.store import Decision, Store
 from gateway.telemetry.tracing import UNTRACED, Trace
 
-USUAL_DRAWS = 4
+USUAL_DRAWS = 3
 """How many numbers a draw gets at first. More are made only for one that has used these up."""
 
 

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec import Struct
+
+
+class EmptyAnswer(Struct, frozen=True):
+    """An answer without output, as it came: better than none when no route is left."""
+
+    endpoint: str
+    data: bytes
+
 
 class Reply(Protocol):
     """The client's end of a request. One task at a time writes the answer itself."""

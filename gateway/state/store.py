@@ -72,7 +72,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "epoch": self.epoch,
             "candidates": _packed(tuple(self.candidates)),
-            "tried": " ".join(map(encode_id, self.tried)),
+            "tried": " ".join(map(encode_id, self.tried)) if self.tried else "",
             "order": self.order,
             "draws": " ".join(f"{number:.17g}" for number in self.draws),
             "caller": self.prompt.caller[:OWN_DIGITS],
