@@ -101,7 +101,7 @@ async def test_fields_that_nobody_knows_reach_the_engine_unchanged(
     extra = {
         "top_k": 3,
         "chat_template_kwargs": {"enable_thinking": False, "deep": [1, {"é": "\u2028"}]},
-        "priority": -1,
+        "min_p": 0.1,
         "x": None,
         "big": 12345678901234567890,
         "float": 1e-7,
@@ -113,12 +113,12 @@ async def test_fields_that_nobody_knows_reach_the_engine_unchanged(
         temperature=0.0,
         seed=7,
         stream=streamed,
-        extra_body=extra,
+        extra_body={**extra, "priority": -1},
     )
     if streamed:
         async for _ in answer:  # type: ignore[union-attr]
             pass
-    # Then the engine gets them, and nothing but what the gateway says it adds
+    # Then the engine gets them but the priority, and nothing but what the gateway says it adds
     received = gateway.last()["body"]
     added = {"stream_options": {"include_usage": True}} if streamed else {}
     assert received == {
