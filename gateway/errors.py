@@ -3,6 +3,7 @@
     GatewayError
     ├── CallerError             the request cannot be served as it is
     │   ├── InvalidRequest      400
+    │   │   └── NotFound        404  nothing is there by this name
     │   ├── Unauthenticated     401
     │   ├── PermissionDenied    403
     │   ├── ModelNotFound       404  unknown and forbidden alike
@@ -50,6 +51,13 @@ class InvalidRequest(CallerError):
 
     status = 400
     code = "invalid_request"
+
+
+class NotFound(InvalidRequest):
+    """What the request names is not there, and that is no secret."""
+
+    status = 404
+    code = "not_found"
 
 
 class Unauthenticated(CallerError):

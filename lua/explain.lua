@@ -37,7 +37,7 @@
 -- @include lib/number
 -- @include lib/clock
 -- @include lib/claim
--- @include lib/reap
+-- @include lib/lease
 -- @include lib/ask
 -- @include lib/decide
 

@@ -11,7 +11,7 @@
 -- RETURNS [status, ended]
 --         status "done"; ended how many were
 -- @include lib/clock
--- @include lib/number
+-- @include lib/lease
 -- @include lib/reservation
 -- @include lib/tombstone
 
@@ -19,32 +19,9 @@
 local limits, reservations, reserved, lapsed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local limit = math.min(tonumber(ARGV[1]), 1000)
 
--- A deadline further away than its own lease is void (the clock was set back since): it gets one
--- lease from now, in which a living holder renews it.
-local function recall_far(now)
-  local latest = redis.call('ZREVRANGE', reservations, 0, limit - 1, 'WITHSCORES')
-  for i = 1, #latest, 2 do
-    local latest_ms = now + lease_named_in(redis.call('HGET', reserved, latest[i]))
-    if tonumber(latest[i + 1]) > latest_ms then
-      redis.call('ZADD', reservations, 'XX', spell(latest_ms), latest[i])
-    end
-  end
-end
-
--- Forgets those that no settlement can ask for any more, and those that the clock has made void.
-local function forget_lapsed(now)
-  local too_far = '(' .. spell(now + TOMBSTONE_MS)
-  for _, range in ipairs({ { '-inf', spell(now) }, { too_far, '+inf' } }) do
-    local void = redis.call('ZRANGEBYSCORE', lapsed, range[1], range[2], 'LIMIT', 0, limit)
-    if #void > 0 then
-      redis.call('ZREM', lapsed, unpack(void))
-    end
-  end
-end
-
 -- read, write
 local now = model_clock(limits)
 local ended = reap_reservations(limits, reservations, reserved, lapsed, now, limit)
-recall_far(now)
-forget_lapsed(now)
+recall_far(reservations, reserved, now, limit)
+forget_tombstones(lapsed, now, limit)
 return { 'done', ended }

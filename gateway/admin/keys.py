@@ -23,7 +23,7 @@ from gateway.config.limits import write_limits
 from gateway.config.problems import Problems
 from gateway.config.result import Config, KeyRecord
 from gateway.config.validate import read
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, NotFound
 from gateway.state.key_store import KeyStore, MadeKey
 
 _TRIES = 3
@@ -37,11 +37,8 @@ Asked = dict[str, _Plain | list[_Plain] | dict[str, _Plain | _Limits]]
 """A key as somebody asks for it: as deep as keys go, and otherwise not judged yet."""
 
 
-class NoSuchKey(InvalidRequest):
+class NoSuchKey(NotFound):
     """Neither the file nor the store has a key of this id."""
-
-    status = 404
-    code = "not_found"
 
 
 class KeyConflict(InvalidRequest):

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import unquote
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from gateway.admin.rows import read_row, warnings_of
+from gateway.admin.rows import Row, read_row, warnings_of
 from gateway.config.result import Config
 from gateway.core.route import Model
 from gateway.routing.weights import weigh
@@ -29,7 +29,7 @@ class Server(Protocol):
         ...
 
 
-class EndpointStatus(Struct, frozen=True, kw_only=True):
+class EndpointStatus(Row, frozen=True, kw_only=True):
     """An endpoint, as all replicas see it."""
 
     model: str
@@ -39,16 +39,6 @@ class EndpointStatus(Struct, frozen=True, kw_only=True):
     """In force."""
     reasons: Sequence[str]
     """What changed that weight, or keeps it 0."""
-    circuit: str
-    availability: float
-    failures: int
-    last_status: int | None
-    auth_rejections: int
-    inflight: int
-    prefill_tokens: int
-    elephants: int
-    unreachable_from: Mapping[str, int]
-    """Replica to connect failures that no other replica has confirmed."""
 
 
 class ReplicaStatus(Struct, frozen=True, kw_only=True):
@@ -143,15 +133,7 @@ class StatusReader:
                 provider=route.provider,
                 weight=one.weight,
                 reasons=[str(reason) for reason in one.reasons],
-                circuit=row.circuit,
-                availability=row.availability,
-                failures=row.failures,
-                last_status=row.last_status,
-                auth_rejections=row.auth_rejections,
-                inflight=row.inflight,
-                prefill_tokens=row.prefill_tokens,
-                elephants=row.elephants,
-                unreachable_from=row.unreachable_from,
+                **structs.asdict(row),
             )
         return found, claims, warnings_of(model.id, rows.get("", {}))
 

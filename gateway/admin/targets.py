@@ -7,17 +7,14 @@ from collections.abc import Iterable
 
 from gateway.config.result import Config
 from gateway.core.route import Model, Route
-from gateway.errors import InvalidRequest
+from gateway.errors import NotFound
 
 _SHOWN = 3
 _CUTOFF = 0.5
 
 
-class NoSuchTarget(InvalidRequest):
+class NoSuchTarget(NotFound):
     """The configuration has no such model, endpoint or label."""
-
-    status = 404
-    code = "not_found"
 
 
 def any_model(config: Config, name: str) -> Model:

@@ -10,17 +10,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.api.request import FreshIds, headers_of, peer_of, request_id
 from gateway.api.responses import error_body, error_headers
 from gateway.auth.addresses import Proxies
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.telemetry.logs import bug
 
 NO_PROXIES = Proxies(())
 
 
-class NoSuchPath(InvalidRequest):
+class NoSuchPath(NotFound):
     """Nothing is served under this path."""
-
-    status = 404
-    code = "not_found"
 
 
 class WrongMethod(InvalidRequest):

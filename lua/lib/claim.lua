@@ -14,7 +14,6 @@ local KNOWN = { location = true, lease_ms = true, epoch = true, probe = true, fi
 -- 7 and 8 days: claims outlive the counts that they undo, or these would stay for good.
 local ENDPOINTS_TTL_MS = '604800000'
 local CLAIMS_TTL_MS = '691200000'
-local DEFAULT_LEASE_MS = 15000
 
 local function write_holding(held)
   local words = {}
@@ -39,12 +38,6 @@ local function read_holding(text)
     return nil
   end
   return held
-end
-
--- The lease that a holding names, whoever wrote it.
-local function lease_of(text)
-  local lease_ms = whole(string.match(text or '', 'lease_ms=(%d+)'))
-  return lease_ms > 0 and lease_ms or DEFAULT_LEASE_MS
 end
 
 -- The replica that made a claim: claim ids are `<replica>.<number>`.

@@ -1,11 +1,7 @@
 -- reap: end claims whose lease ran out, because their replica died or lost its way.
 -- @include lib/claim
--- @include lib/number
+-- @include lib/lease
 -- @include lib/tombstone
-
-local function find_due(claims, now, limit)
-  return redis.call('ZRANGEBYSCORE', claims, '-inf', spell(now), 'LIMIT', '0', spell(limit))
-end
 
 -- A claim without a holding has nothing to give back and is dropped. One that a newer release
 -- wrote is postponed by the lease it names, never waited at.

@@ -4,6 +4,7 @@
 -- nanousd=12000 rpm=key:alice,team:acme tpm=key:alice`: when, how much, and of whose limits. A
 -- release that meets a word it does not know leaves the reservation to a newer one.
 -- @include lib/budget
+-- @include lib/lease
 -- @include lib/number
 -- @include lib/tombstone
 
@@ -16,7 +17,6 @@ local HOLDING_KNOWN = { lease_ms = true, at_ms = true, tokens = true, nanousd = 
 local LIMITS_TTL_MS = 604800000
 local RESERVATIONS_TTL_MS = '691200000'
 local TTL_SLACK_MS = 3600000
-local USUAL_LEASE_MS = 15000
 
 local function write_reservation(held)
   local words = {}
@@ -39,11 +39,6 @@ local function read_reservation(text)
   end
   held.at = whole(held.at_ms)
   return held.lease_ms and held
-end
-
-local function lease_named_in(text)
-  local lease_ms = whole(string.match(text or '', 'lease_ms=(%d+)'))
-  return lease_ms > 0 and lease_ms or USUAL_LEASE_MS
 end
 
 -- Keeps limits for so long at least, `math.huge` for ever; `left_ms` is what PTTL said before the
@@ -98,13 +93,11 @@ end
 -- names, never waited at.
 local function reap_reservations(limits, reservations, reserved, lapsed, now, limit)
   local ended = 0
-  local due =
-    redis.call('ZRANGEBYSCORE', reservations, '-inf', spell(now), 'LIMIT', '0', spell(limit))
-  for _, reservation in ipairs(due) do
+  for _, reservation in ipairs(find_due(reservations, now, limit)) do
     local text = redis.call('HGET', reserved, reservation)
     local held = text and read_reservation(text)
     if text and not held then
-      redis.call('ZADD', reservations, 'XX', now + lease_named_in(text), reservation)
+      redis.call('ZADD', reservations, 'XX', now + lease_of(text), reservation)
     else
       redis.call('ZREM', reservations, reservation)
       if held then

@@ -2,6 +2,7 @@
 --
 -- A member is the claim's id, or `<id> first` when its success had been counted by then; its score
 -- is when to forget it.
+-- @include lib/number
 
 local TOMBSTONE_MS = 600 * 1000
 
@@ -23,4 +24,15 @@ end
 
 local function remove_tombstone(reaped, claim)
   redis.call('ZREM', reaped, claim, claim .. ' first')
+end
+
+-- Forgets those that no settle can ask for any more, and those that a clock set back has made void.
+local function forget_tombstones(reaped, now, limit)
+  local too_far = '(' .. spell(now + TOMBSTONE_MS)
+  for _, range in ipairs({ { '-inf', spell(now) }, { too_far, '+inf' } }) do
+    local void = redis.call('ZRANGEBYSCORE', reaped, range[1], range[2], 'LIMIT', 0, limit)
+    if #void > 0 then
+      redis.call('ZREM', reaped, unpack(void))
+    end
+  end
 end
