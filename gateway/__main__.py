@@ -7,7 +7,17 @@ import os
 import sys
 
 from gateway import __version__
-from gateway.commands import check, circuit, engine, explain, serve, status, up
+from gateway.commands import (
+    check,
+    circuit,
+    coordinator,
+    engine,
+    explain,
+    redis_doctor,
+    serve,
+    status,
+    up,
+)
 
 
 def main() -> int:
@@ -17,7 +27,8 @@ def main() -> int:
     )
     parser.add_argument("--version", action="version", version=f"concord {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (up, serve, check, explain, status, circuit, engine):
+    every = (up, serve, coordinator, check, explain, status, circuit, redis_doctor, engine)
+    for command in every:
         command.add_parser(subparsers)
     args = parser.parse_args()
     try:

@@ -21,15 +21,19 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from gateway import __version__
+from gateway.admin.probes import Probes
 from gateway.admin.reload import Reloaded
 from gateway.admin.surface import Admin
 from gateway.admission.admit import Admission
 from gateway.admission.callers import CallerLimits
 from gateway.admission.claims import Claims
+from gateway.admission.offloads import Offloads
 from gateway.admission.overrides import KnownOverrides
+from gateway.admission.profiles import KnownProfiles
 from gateway.admission.reservations import Reservations
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
+from gateway.admission.supplies import Supplies
 from gateway.admission.upkeep import Upkeep
 from gateway.api.errors import LastResort, on_gateway_error, on_http_exception
 from gateway.api.front import Doors, FrontDoor
@@ -42,19 +46,32 @@ from gateway.auth.made import MadeKeys
 from gateway.config.live import Source, keep_what_needs_restart
 from gateway.config.result import Config
 from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
+from gateway.dispatch.declarations import Declarations
+from gateway.dispatch.gating import Gates
 from gateway.dispatch.http1 import Http1Transport
+from gateway.dispatch.keypool import KeyPools
+from gateway.dispatch.sealing import Seal
 from gateway.dispatch.send import Dispatcher
 from gateway.errors import GatewayError, ScriptBug, StateUnavailable
+from gateway.gates.hold import EngineHold
+from gateway.gates.limiter import UpstreamLimiter
+from gateway.gates.waiting import Waiting
 from gateway.pipeline import Pipeline
 from gateway.routing.candidates import Planner
 from gateway.routing.prompts import Prompts
 from gateway.state.caller_store import CallerStore
+from gateway.state.coordinator_store import CoordinatorStore
+from gateway.state.gate_store import GateStore
+from gateway.state.grants import Channels
 from gateway.state.key_store import KeyStore
 from gateway.state.keys import Keys, encode_id
+from gateway.state.offloads import OffloadLog
 from gateway.state.policy import Policy
-from gateway.state.redis import connect
+from gateway.state.pool_store import PoolStore
+from gateway.state.redis import connect, listen
 from gateway.state.scripts import folder, load_all
 from gateway.state.store import Store
+from gateway.state.supply_store import SupplyStore
 from gateway.telemetry.logs import event
 from gateway.telemetry.otlp import open_tracer
 from gateway.telemetry.tracing import Tracer
@@ -90,17 +107,38 @@ class Replica:
         self._key_store = KeyStore(self._runner, keys)
         self._made_keys = MadeKeys(self._key_store)
         self._caller_store = CallerStore(self._runner, keys)
+        self._coordinator_store = CoordinatorStore(self._runner, keys)
         self._claims = Claims(replica_id)
         self._reservations = Reservations(self._caller_store, replica_id, lease_ms=self._lease_ms)
-        self._settlement = Settlement(self._store, self._claims, lease_ms=self._lease_ms)
+        self._supplies = Supplies(
+            SupplyStore(self._runner, keys), self._claims, lease_ms=self._lease_ms
+        )
+        self._settlement = Settlement(
+            self._store, self._claims, self._supplies, lease_ms=self._lease_ms
+        )
         self._overrides = KnownOverrides(self._store)
+        self._profiles = KnownProfiles(self._store, lambda: tuple(self.config.models.values()))
         self._secret = Secret(config.secret)
+        self._pool_store = PoolStore(self._runner, keys)
+        self._offload_log = OffloadLog(self._runner, keys)
+        seal = Seal(config.secret) if config.secret else None
+        self._declarations = Declarations(self._pool_store, seal)
+        channels = Channels(keys)
+        self._gate_store = GateStore(self._runner, keys, channels)
+        self._waiting = Waiting(
+            self._gate_store,
+            listen(source.redis_url, channels, replica_id=replica_id, timeout_s=timeout_s),
+            self._settlement.deliver,
+            replica_id=replica_id,
+            lease_ms=self._lease_ms,
+        )
         self._upkeep = Upkeep(
             self._store,
             self._claims,
             self._reservations,
             self._settlement,
             self._secret,
+            supplies=self._supplies,
             models=lambda: self.config.models,
             about=lambda: (
                 f"host={encode_id(socket.gethostname())} version={__version__} "
@@ -153,18 +191,43 @@ class Replica:
             self._settlement,
             self._overrides,
             policy,
+            profiles=self._profiles,
+            supplies=self._supplies,
             lease_ms=self._lease_ms,
             abort_grace_ms=settings.server.abort_grace_ms,
         )
         prompts = Prompts(self._secret, policy, settings.prefill)
-        dispatcher = Dispatcher(self._transports, self._traced)
+        pools = KeyPools(
+            self._pool_store,
+            self._declarations,
+            self._secret,
+            self._settlement.deliver,
+            configured=roles_by_key(config.routes),
+            mute_ms=round(settings.upstream_keys.mute_seconds * 1000),
+        )
+        limiter = UpstreamLimiter(self._waiting, self._secret, settings.upstream_concurrency)
+        hold = EngineHold(
+            self._waiting,
+            acquire_timeout_s=settings.upstream_concurrency.acquire_timeout,
+            host_id=config.host_id,
+        )
+        gates = Gates(limiter, hold)
+        dispatcher = Dispatcher(self._transports, self._traced, pools, gates)
         callers = CallerLimits(
             self._caller_store,
             self._reservations,
             self._settlement,
             window_ms=round(settings.limits.window_seconds * 1000),
         )
-        pipeline = Pipeline(config, planner, prompts, admission, dispatcher, callers=callers)
+        pipeline = Pipeline(
+            config,
+            planner,
+            prompts,
+            admission,
+            dispatcher,
+            callers=callers,
+            offloads=Offloads(self._offload_log, self._settlement.deliver),
+        )
         chat = ChatCompletions(pipeline, authenticator, self.lifecycle, settings, self._tracer)
         models = Models(config, authenticator, created_s=self._started_s)
         health = Health(
@@ -180,10 +243,14 @@ class Replica:
             self._store,
             self._key_store,
             self._caller_store,
+            pool_store=self._pool_store,
+            gate_store=self._gate_store,
+            offload_log=self._offload_log,
             server=self._runner,
             policy=policy,
             secret=self._secret,
             replica_id=self._claims.replica_id,
+            probes=Probes(config, self._store, self._coordinator_store, dispatcher),
             reload=self.reload,
         )
         app = Starlette(
@@ -222,6 +289,9 @@ class Replica:
             await self._upkeep.beat()
         await self._read_overrides()
         upkeep = asyncio.create_task(self._upkeep.run())
+        watching = asyncio.create_task(self._declarations.watch())
+        waiting = asyncio.create_task(self._waiting.run())
+        profiles = asyncio.create_task(self._profiles.run())
         event("started", config_digest=self.config.digest)
         # What stands now stays. The collector, a twentieth of a request's time, looks at the rest.
         gc.collect()
@@ -231,7 +301,10 @@ class Replica:
             yield
         finally:
             upkeep.cancel()
-            await asyncio.wait({upkeep})
+            profiles.cancel()
+            watching.cancel()
+            waiting.cancel()
+            await asyncio.wait({watching, waiting, upkeep, profiles})
             await self._settlement.drain(timeout_s=2.0)
             with contextlib.suppress(StateUnavailable):
                 await self._upkeep.leave()

@@ -129,6 +129,22 @@ class NoHealthyUpstream(GatewayError):
     code = "no_healthy_upstream"
 
 
+class UpstreamLimited(GatewayError):
+    """Endpoints that could serve the request have no room left, or are paused.
+
+    Without `retry_after_s` waiting is in vain: the request needs more than their limits are.
+    """
+
+    status = 429
+    code = "rate_limit_exceeded"
+    type = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after_s: int | None) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        if retry_after_s is None:
+            self.should_retry = False
+
+
 class StateUnavailable(GatewayError):
     """Redis cannot be asked, so nothing can be decided."""
 

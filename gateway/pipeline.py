@@ -11,53 +11,31 @@ from __future__ import annotations
 
 import asyncio
 
-from msgspec import Struct, field
-
 from gateway.admission.admit import Admission, Refused, Stale
-from gateway.admission.callers import CallerLimits, Used
+from gateway.admission.callers import CallerLimits
 from gateway.admission.claims import Claim
+from gateway.admission.offloads import Offloads
 from gateway.admission.reservations import Reservation
 from gateway.config.result import Config
-from gateway.core.caller import Caller
 from gateway.core.plan import Plan
 from gateway.core.prompt import Prompt
-from gateway.core.reply import EmptyAnswer, Reply
-from gateway.core.request import ChatRequest
-from gateway.dispatch.classify import Kind, UpstreamFailure
+from gateway.dispatch.classify import UpstreamFailure
 from gateway.dispatch.send import Dispatcher
 from gateway.errors import InvalidRequest, StateUnavailable
-from gateway.protocols.token_estimate import BYTES_PER_TOKEN
+from gateway.exchange import Exchange
+from gateway.relay import Relay
 from gateway.resolve import resolve
 from gateway.routing import failover
 from gateway.routing.candidates import Planner
 from gateway.routing.prompts import Prompts
 from gateway.routing.strategies import strategy_of
-from gateway.telemetry.access import AttemptRecord, RequestRecord
+from gateway.telemetry.access import AttemptRecord
 from gateway.telemetry.logs import event
-from gateway.telemetry.tracing import UNTRACED, Trace
 
-DONE = b"data: [DONE]\n\n"
+RESERVE = "reserve"
+"""The order (`lua/admit.lua`) in which the offload route is asked for alone."""
 MOST_REREADS = 3
 """How often an attempt may find that an operator has just changed the overrides again."""
-
-
-class Exchange(Struct, kw_only=True):
-    """One request on its way: what was asked, where the answer goes, what has happened so far."""
-
-    chat: ChatRequest
-    caller: Caller
-    reply: Reply
-    record: RequestRecord
-    pin: str | None = None
-    session_id: str | None = None
-    """What the client calls its conversation, if it says."""
-    trace: Trace = UNTRACED
-    failures: list[UpstreamFailure] = field(default_factory=list)
-    empty_answer: EmptyAnswer | None = None
-    reservation: Reservation | None = None
-    """Of a caller with limits."""
-    output_tokens: int = 0
-    """Events with which output has come, about a token each."""
 
 
 class Pipeline:
@@ -72,13 +50,15 @@ class Pipeline:
         dispatcher: Dispatcher,
         *,
         callers: CallerLimits,
+        offloads: Offloads,
     ) -> None:
         self._config = config
         self._planner = planner
         self._prompts = prompts
         self._admission = admission
-        self._dispatcher = dispatcher
+        self._relay = Relay(admission, dispatcher)
         self._callers = callers
+        self._offloads = offloads
 
     async def chat(self, exchange: Exchange) -> None:
         """Answer a request. Raises `GatewayError` for what the client must be told instead."""
@@ -90,34 +70,24 @@ class Pipeline:
         if model.model_type != "chat":
             raise InvalidRequest(f"Model '{chat.model}' is not a chat model.", param="model")
         overrides = self._admission.overrides.of(model)
-        plan = self._planner.plan(model, chat, overrides, exchange.pin)
         prompt = self._prompts.of(chat, exchange.caller, exchange.session_id, model)
+        plan = self._planner.plan(model, chat, overrides, exchange.pin, tokens=prompt.tokens)
         exchange.reservation = self._callers.reservation(exchange.caller, model, chat, prompt)
         try:
             await self._serve(exchange, plan, prompt)
         finally:
             if exchange.reservation:
-                self._callers.settle(exchange.reservation, _used(exchange))
+                self._callers.settle(exchange.reservation, exchange.used())
+            self._offloads.note(record)
 
     async def _serve(self, exchange: Exchange, plan: Plan, prompt: Prompt) -> None:
         """Go from attempt to attempt until one has answered."""
         chat, record = exchange.chat, exchange.record
-        attempt = 0
-        while not (exchange.failures and plan.is_exhausted):
-            attempt += 1
-            if attempt == 1 and exchange.reservation:
-                claim = await self._enter(exchange, plan, prompt, exchange.reservation)
-            else:
-                claim = await self._admit(exchange, plan, prompt, attempt)
-            if isinstance(claim, Refused):
-                record.refused = claim.reasons
-                if exchange.failures:
-                    break
-                raise plan.refusal or claim.error(chat.model)
+        while claim := await self._next(exchange, plan, prompt):
             try:
                 return await self._attempt(exchange, plan, claim)
             except UpstreamFailure as failure:
-                await self._admission.fail(claim, failure.outcome, failure.status)
+                await self._admission.fail(claim, failure)
                 self._note_failure(exchange, plan, claim, failure)
                 if claim.first:  # output has reached the client: no other endpoint may go on
                     raise failure.to_client(chat.model) from failure
@@ -126,10 +96,43 @@ class Pipeline:
                 self._admission.abandon(claim)
         if exchange.empty_answer is not None:
             record.endpoint = exchange.empty_answer.endpoint
-            return await self._answer(exchange, exchange.empty_answer.data)
-        surfaced = failover.surfaced(exchange.failures)
+            return await self._relay.answer(exchange, exchange.empty_answer.data)
+        # Of an endpoint that was tried again, after a wait, the last failure counts.
+        last = {failure.endpoint: failure for failure in exchange.failures}
+        surfaced = failover.surfaced(list(last.values()))
         record.endpoint = surfaced.endpoint
         raise surfaced.to_client(chat.model)
+
+    async def _next(self, exchange: Exchange, plan: Plan, prompt: Prompt) -> Claim | None:
+        """Claim room for the next attempt; `None` when no candidate is left to try.
+
+        A request that has waited in vain goes to the offload route; one that this has cut short
+        goes back at the end. Raises what the client is told that gets no attempt at all.
+        """
+        record, walk, order = exchange.record, exchange.offload, strategy_of(plan.model).order
+        attempt = len(record.attempts) + 1
+        if walk.due and plan.has_reserve:
+            claim = await self._admit(exchange, plan, prompt, attempt, RESERVE)
+            if isinstance(claim, Claim):
+                return claim
+        if walk.due:
+            walk.refused()
+        if not (exchange.failures and plan.is_exhausted):
+            if attempt == 1 and exchange.reservation:
+                claim = await self._enter(exchange, plan, prompt, exchange.reservation)
+            else:
+                claim = await self._admit(exchange, plan, prompt, attempt, order(plan, attempt))
+            if isinstance(claim, Claim):
+                return claim
+            record.refused = claim.reasons
+            if not exchange.failures:
+                raise plan.refusal or claim.error(exchange.chat.model)
+        if cut := walk.go_back():
+            plan.unstrike(cut)
+            claim = await self._admit(exchange, plan, prompt, attempt, order(plan, attempt))
+            if isinstance(claim, Claim):
+                return claim
+        return None
 
     async def _enter(
         self, exchange: Exchange, plan: Plan, prompt: Prompt, reservation: Reservation
@@ -139,13 +142,14 @@ class Pipeline:
         While the caller's last request has left room, both leave in one flush; else limits first.
         """
         claim: Claim | Refused | None = None
+        order = strategy_of(plan.model).order(plan, 1)
         try:
             if not self._callers.fits_probably(reservation):
                 await self._callers.reserve(reservation)
-                return await self._admit(exchange, plan, prompt, 1)
+                return await self._admit(exchange, plan, prompt, 1, order)
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._callers.reserve(reservation))
-                claim = await self._admit(exchange, plan, prompt, 1)
+                claim = await self._admit(exchange, plan, prompt, 1, order)
             return claim
         except BaseException as failure:
             if isinstance(claim, Claim):
@@ -158,14 +162,14 @@ class Pipeline:
             record.room, record.limited_by = reservation.room, reservation.limited_by
 
     async def _admit(
-        self, exchange: Exchange, plan: Plan, prompt: Prompt, attempt: int
+        self, exchange: Exchange, plan: Plan, prompt: Prompt, attempt: int, order: str
     ) -> Claim | Refused:
         """Claim room for an attempt, planning anew where an operator has changed the weights."""
         for _ in range(MOST_REREADS):
             claim = await self._admission.admit(
                 plan,
                 prompt,
-                order=strategy_of(plan.model).order(plan, attempt),
+                order=order,
                 request_id=exchange.record.request_id,
                 attempt=attempt,
                 trace=exchange.trace,
@@ -173,12 +177,21 @@ class Pipeline:
             if not isinstance(claim, Stale):
                 return claim
             overrides = await self._admission.overrides.read(plan.model)
-            self._planner.follow(plan, exchange.chat, overrides)
+            self._planner.follow(plan, exchange.chat, overrides, tokens=prompt.tokens)
         raise StateUnavailable
 
     async def _attempt(self, exchange: Exchange, plan: Plan, claim: Claim) -> None:
         record = exchange.record
         record.endpoint = claim.route.endpoint
+        if claim.route.location == plan.candidates.reserve:
+            record.offload, record.offload_endpoint = exchange.offload.taken(), record.endpoint
+            event(
+                "route_offload",
+                request_id=record.request_id,
+                model=plan.model.id,
+                endpoint=record.endpoint,
+                reason=record.offload,
+            )
         record.attempts.append(
             AttemptRecord(
                 endpoint=claim.route.endpoint,
@@ -192,86 +205,19 @@ class Pipeline:
         priority = self._prompts.priority(exchange.chat, claim)
         with exchange.trace.attempting(claim.route, record):
             if exchange.chat.stream:
-                await self._stream(exchange, plan, claim, priority)
+                await self._relay.stream(exchange, plan, claim, priority)
             else:
-                await self._complete(exchange, claim, priority)
+                await self._relay.complete(exchange, plan, claim, priority)
         record.attempts[-1].status = 200
-
-    async def _complete(self, exchange: Exchange, claim: Claim, priority: int | None) -> None:
-        """Send a request whose answer comes whole."""
-        record = exchange.record
-        try:
-            answer = await self._dispatcher.complete(
-                claim.route,
-                exchange.chat,
-                request_id=record.request_id,
-                priority=priority,
-                trace=exchange.trace,
-            )
-        except UpstreamFailure as failure:
-            if failure.completion is not None:
-                exchange.empty_answer = EmptyAnswer(failure.endpoint, failure.completion.body)
-            raise
-        self._admission.succeed(claim, 200)
-        record.usage = answer.usage
-        exchange.output_tokens = len(answer.body) // BYTES_PER_TOKEN
-        await self._answer(exchange, answer.body)
-
-    async def _stream(
-        self, exchange: Exchange, plan: Plan, claim: Claim, priority: int | None
-    ) -> None:
-        """Relay a stream, holding frames back until its first real output.
-
-        Once a keep-alive has committed the status, frames are held only while another endpoint
-        could still take over.
-        """
-        reply, record = exchange.reply, exchange.record
-        could_fail_over = len(plan.left()) > 1  # this attempt's own endpoint is still among them
-        held: list[bytes] = []
-        opened = self._dispatcher.open_stream(
-            claim.route,
-            exchange.chat,
-            request_id=record.request_id,
-            priority=priority,
-            trace=exchange.trace,
-        )
-        async with opened as stream:
-            try:
-                async for frame in stream:
-                    if frame.output and not claim.first:
-                        self._admission.first_token(claim)
-                        record.ttft_ms = record.elapsed_ms()
-                    held.append(frame.data)
-                    if claim.first:
-                        exchange.output_tokens += frame.data.count(b"\n\n")
-                    if claim.first or (reply.started and not could_fail_over):
-                        exchange.empty_answer = None  # an earlier attempt's cannot follow this
-                        await reply.write(b"".join(held))
-                        held.clear()
-            except UpstreamFailure as failure:
-                if failure.kind is Kind.EMPTY:
-                    exchange.empty_answer = EmptyAnswer(failure.endpoint, b"".join(held))
-                raise
-            finally:
-                record.malformed_chunks += stream.malformed
-                record.usage = stream.usage or record.usage
-        self._admission.succeed(claim)
-        await self._answer(exchange, b"".join(held))
-
-    async def _answer(self, exchange: Exchange, rest: bytes) -> None:
-        """Send a whole answer, or the rest of a stream and its end."""
-        if exchange.chat.stream:
-            await exchange.reply.write(rest + DONE)
-            await exchange.reply.finish()
-        else:
-            await exchange.reply.send_json(rest)
 
     def _note_failure(
         self, exchange: Exchange, plan: Plan, claim: Claim, failure: UpstreamFailure
     ) -> None:
         exchange.failures.append(failure)
+        exchange.is_in_line = False
         attempt = exchange.record.attempts[-1]
         attempt.status, attempt.error_type = failure.status, failure.error_type
+        exchange.offload.failed(claim.route.location, failure.wait, was_cut=failure.was_cut)
         for skipped in failover.strike(plan, claim.route, failure):
             event(
                 "context_window_fallback_skipped",
@@ -280,16 +226,3 @@ class Pipeline:
                 context_length=skipped.context_length,
                 refused_context_length=claim.route.context_length,
             )
-
-
-def _used(exchange: Exchange) -> Used:
-    """What a request has used so far. Attempts that were answered with an error cost nothing."""
-    record, failures = exchange.record, exchange.failures
-    unfailed = len(record.attempts) - len(failures)  # one that has answered, or was cut off
-    prompts = unfailed + sum(failure.was_worked_on for failure in failures)
-    return Used(
-        is_sent=unfailed > 0 or any(failure.was_sent for failure in failures),
-        prompts=prompts or min(exchange.output_tokens, 1),
-        usage=record.usage,
-        output_tokens=exchange.output_tokens,
-    )

@@ -14,36 +14,32 @@
 -- KEYS[5] epoch      string  number of the run-time overrides
 -- KEYS[6] pin        string  the caller's pin
 -- KEYS[7] hint       hash    location -> what it has cached of the caller's prompts
--- ARGV[1] epoch               int      of the overrides that the candidates follow
--- ARGV[2] candidates          string   "<location> <weight> ..." in declaration order
--- ARGV[3] tried               string   "<location> ..." that this request has tried already
--- ARGV[4] order               string   "draw" | "declared" | "pinned" (no circuit, no probe)
---                                      | "expected_ttft" (which without prefill is a draw)
--- ARGV[5] draws               string   "<number in [0, 1)> ...", at most one for each candidate and
---                                      2 more; when fewer run out the answer is "short"
--- ARGV[6] failure_threshold   int
--- ARGV[7] cooldown_ms         int
--- ARGV[8] caller              string   names its own tokens in prefill; "" for none
--- ARGV[9] affinity            int      1 when a "draw" follows the caller's pin, and writes it
--- ARGV[10] pin_max_age_ms     int      0 for no cap
--- ARGV[11] prefill            int      1 when prefill is looked at and counted
--- ARGV[12] prompt_tokens      int
--- ARGV[13] fingerprint        string   of the conversation, "" for none
--- ARGV[14] intervene_tokens   int
--- ARGV[15] elephant_tokens    int
--- ARGV[16] elephant_limit     int
--- ARGV[17] affinity_ceiling   int      tokens
--- ARGV[18] hint_ttl_ms        int
--- ARGV[19] prefill_rate       int      tokens/s of endpoints while none is known, where they are
---                                      compared
--- ARGV[20] claim              string   <replica>.<number>
--- ARGV[21] lease_ms           int
+-- ARGV[1] epoch           int     of the overrides that the candidates follow
+-- ARGV[2] candidates      string  CANDIDATES (see lib/ask)
+-- ARGV[3] tried           string  "<location> ..." that this request has tried already: with any,
+--                                 the attempt is failover, and the model's budget for that holds
+-- ARGV[4] order           string  "draw" | "declared" | "pinned" (limits hold, circuit and cooldown
+--                                 do not, and there is no probe) | "expected_ttft" (which without
+--                                 prefill is a draw) | "reserve" (it alone, and no failover) |
+--                                 "routewise"
+-- ARGV[5] draws           string  "<number in [0, 1)> ...", at most one for each candidate and 2
+--                                 more; when fewer run out the answer is "short"
+-- ARGV[6] rules           string  RULES (see lib/ask)
+-- ARGV[7] caller          string  names its own tokens in prefill; "" for none
+-- ARGV[8] prompt_tokens   int
+-- ARGV[9] fingerprint     string  of the conversation, "" for none
+-- ARGV[10] output_tokens  int     that the answer may have at the most, 0 when that is not known
+-- ARGV[11] offers         string  what each candidate costs and how fast it is, for "routewise"
+--                                 (see score/routewise), else ""
+-- ARGV[12] claim          string  <replica>.<number>
+-- ARGV[13] lease_ms       int
 -- RETURNS [status, location, probe, inflight, drawn, retry_after_ms, reasons, pin, tokens,
---          elephant, cached_tokens, anchor]
+--          elephant, cached_tokens, anchor, taken, reserve]
 --         status "admitted" | "refused" | "short" | "stale" (other overrides hold now)
 --         reasons "<location>=<reason> ..." of those passed over; pin "kept" | "made" | ""
 --         tokens, elephant: what it is charged for in prefill; cached_tokens, anchor: of the hint
---         there, if it is of this conversation
+--         there, if it is of this conversation; taken: of the endpoint's limits, to be told when
+--         the claim ends; reserve 1 when another was found, and the reserve could be taken, too
 -- @include lib/number
 -- @include lib/clock
 -- @include lib/claim
@@ -51,44 +47,63 @@
 -- @include lib/tombstone
 -- @include lib/ask
 -- @include lib/decide
+-- @include lib/limit
 -- @include lib/pin
+-- @include lib/retry
 
 -- bind
 local endpoints, claims, claimed, reaped = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local claim, lease_ms = ARGV[20], tonumber(ARGV[21])
+local claim, lease_ms = ARGV[12], tonumber(ARGV[13])
 
 -- epoch
 local stored = redis.call('MGET', KEYS[5], KEYS[6]) -- whatever is no string is not there
 if whole(stored[1]) ~= tonumber(ARGV[1]) then
-  return { 'stale', '', 0, 0, 0, 0, '', '', 0, 0, 0, '' }
+  return { 'stale', '', 0, 0, 0, 0, '', '', 0, 0, 0, '', '', 0 }
 end
 
 -- reap
-local now, stepped = model_clock(endpoints)
+local seen = redis.call('HMGET', endpoints, 'at_ms', 'retries', 'output_tokens')
+local now, stepped = clock_after(seen[1])
 reap_due(endpoints, claims, claimed, reaped, now, 4)
 
-local standing = redis.call('HGET', claimed, claim)
-local held = standing and read_holding(standing)
-if held then
-  local inflight = whole(redis.call('HGET', endpoints, held.location .. ':inflight'))
-  return { 'admitted', held.location, held.probe and 1 or 0, inflight, 0, 0, '', '',
-    whole(held.tokens), held.elephant and 1 or 0, 0, '' }
+-- The answer to a call that is repeated, nil when the claim does not stand. Nothing else is decided
+-- by it: almost every call is the first, and asks only where it has been refused, or finds the
+-- claim's lease.
+local function answer_again()
+  local standing = redis.call('HGET', claimed, claim)
+  local held = standing and read_holding(standing)
+  if held then
+    local inflight = whole(redis.call('HGET', endpoints, held.location .. ':inflight'))
+    return { 'admitted', held.location, held.probe and 1 or 0, inflight, 0, 0, '', '',
+      whole(held.tokens), held.elephant and 1 or 0, 0, '', held.taken or '', 0 }
+  end
 end
 
 -- decide
 local ask = read_ask(ARGV, endpoints, now, replica_of(claim), stored[2], KEYS[7])
-local found = decide(ask)
+ask.usual_output = seen[3]
+local found = may_try(ask, seen[2]) and decide(ask) or refuse_all(ask, 'retry_budget')
 if found.is_short then
-  return { 'short', '', 0, 0, found.drawn, 0, '', '', 0, 0, 0, '' }
+  return answer_again() or { 'short', '', 0, 0, found.drawn, 0, '', '', 0, 0, 0, '', '', 0 }
 end
+local reserve = found.location and has_reserve(ask, found)
 local reasons = reasons_of(ask, found)
 if not found.location then
-  return { 'refused', '', 0, 0, found.drawn, found.soonest_ms, reasons, '', 0, 0, 0, '' }
+  return answer_again()
+    or { 'refused', '', 0, 0, found.drawn, found.soonest_ms, reasons, '', 0, 0, 0, '', '', 0 }
 end
 
 -- claim
+local deadline_ms = spell(now + lease_ms)
+if redis.call('ZADD', claims, 'NX', deadline_ms, claim) == 0 then
+  local again = answer_again()
+  if again then
+    return again
+  end
+  redis.call('ZADD', claims, deadline_ms, claim) -- its record was lost
+end
 local at, row, tokens = found.location, found.row, found.tokens or 0
-held = { location = at, lease_ms = ARGV[21], epoch = ARGV[1] ~= '0' and ARGV[1] }
+local held = { location = at, lease_ms = ARGV[13], epoch = ARGV[1] ~= '0' and ARGV[1] }
 local fields = { at .. ':inflight', spell(row.inflight + 1), 'at_ms', spell(now) }
 local function set(name, value)
   fields[#fields + 1] = at .. name
@@ -111,17 +126,24 @@ if found.is_elephant then
   held.elephant = 1
   set(':elephants', spell(row.elephants + 1))
 end
+if row.limits then
+  held.taken = take_limits(ask, at, row.limits, set)
+end
+local tally = count_attempt(ask, seen[2])
+if tally then
+  fields[#fields + 1] = 'retries'
+  fields[#fields + 1] = tally
+end
 if row.takes_probe then
   held.probe = 1
   set(':circuit', 'half_open')
   set(':probe', claim)
   set(':probe_until_ms', spell(now + ask.cooldown_ms))
 end
-redis.call('ZADD', claims, spell(now + lease_ms), claim)
 redis.call('HSET', claimed, claim, write_holding(held))
 redis.call('HSET', endpoints, unpack(fields))
 remove_tombstone(reaped, claim)
-if ask.uses_pin then
+if ask.uses_pin and not found.is_reserve then
   local created_ms = found.pin == 'kept' and ask.pin.created_ms or now
   write_pin(KEYS[6], at, created_ms, now, ask.pin_max_age_ms)
 end
@@ -130,9 +152,10 @@ if found.is_degraded then
   local faults = whole(redis.call('HGET', endpoints, 'prefill_faults'))
   redis.call('HSET', endpoints, 'prefill_faults', faults + 1)
 end
-if redis.call('HLEN', claimed) == 1 then -- of claims that stand longer `renew` keeps the record
+-- Of claims that stand longer `renew` keeps the record; the first finds nothing in flight.
+if row.inflight == 0 and redis.call('HLEN', claimed) == 1 then
   keep_claims(endpoints, claims, claimed)
 end
 return { 'admitted', at, row.takes_probe and 1 or 0, row.inflight + 1, found.drawn, 0, reasons,
   ask.uses_pin and found.pin or '', tokens, found.is_elephant and 1 or 0,
-  found.cached_tokens or 0, found.anchor or '' }
+  found.cached_tokens or 0, found.anchor or '', held.taken or '', reserve and 1 or 0 }

@@ -8,12 +8,11 @@
 -- KEYS[2] claimed    hash  claim id -> what it holds
 -- KEYS[3] hint       hash  location -> what it has cached of the caller's prompts
 -- ARGV[1] claim          string   <replica>.<number>
--- ARGV[2] ewma_alpha     decimal
+-- ARGV[2] rules          string   as `settle` takes them
 -- ARGV[3] prompt_tokens  int      0 when there is nothing to remember
 -- ARGV[4] fingerprint    string   of the conversation, "" for none
 -- ARGV[5] anchor         string   "<length>:<digest>" of the prompt, "" for none
--- ARGV[6] hint_ttl_ms    int
--- ARGV[7] ttft_ms        int      from sending to the first output; 0 when nothing is to be learned
+-- ARGV[6] ttft_ms        int      from sending to the first output; 0 when nothing is to be learned
 -- RETURNS [status, circuit]
 --         status "done" | "again" | "gone"; circuit "closed" when this closed it, else ""
 -- @include lib/clock
@@ -31,8 +30,8 @@ local LEAST_TOKENS = 1000
 
 -- bind
 local endpoints, claimed, hint = KEYS[1], KEYS[2], KEYS[3]
-local claim, ewma_alpha = ARGV[1], tonumber(ARGV[2])
-local prompt, ttft_ms = read_prompt(ARGV[3], ARGV[4], ARGV[5], ARGV[6]), tonumber(ARGV[7])
+local claim, policy, ttft_ms = ARGV[1], read_policy(ARGV[2]), tonumber(ARGV[6])
+local prompt = read_prompt(ARGV[3], ARGV[4], ARGV[5], policy.hint_ttl_ms)
 
 -- Learns an endpoint's rate from a prefill that has ended now. It began when it was sent, or when
 -- the one before it had ended. Of a prompt that was believed to be cached for the most part nothing
@@ -63,10 +62,10 @@ local now = model_clock(endpoints)
 local at, counts, tokens = held.location, prefill_of(held), whole(held.tokens)
 
 -- write
-held.first, held.tokens, held.elephant, held.caller = 1, nil, nil, nil
+held.first, held.queued, held.tokens, held.elephant, held.caller = 1, nil, nil, nil, nil
 redis.call('HSET', claimed, claim, write_holding(held))
 add_counts(endpoints, counts, -1)
-local circuit = record_success(endpoints, at, replica_of(claim), { alpha = ewma_alpha })
+local circuit = record_success(endpoints, at, replica_of(claim), policy)
 confirm_hint(endpoints, hint, at, prompt, now)
 if ttft_ms > 0 then
   learn_rate(at, tokens, now)

@@ -6,9 +6,11 @@
 -- nothing.
 --
 -- KEYS[1] epoch      string  number of the run-time overrides
--- KEYS[2] overrides  hash    weight:<location> | disabled:<label> -> value
+-- KEYS[2] overrides  hash    weight:<location> | disabled:<label> | setting:<name> |
+--                            fallback:<name> | offload -> value
 -- ARGV[1] field   string
--- ARGV[2] value   string   a decimal, or 1 for "disabled"; "" removes it
+-- ARGV[2] value   string   a decimal; 1 for "disabled"; words of the policy for "offload";
+--                          "" removes it
 -- ARGV[3] routes  string   "<location> <label> <weight> ...", all of the model, as configured
 -- ARGV[4] force   int      1 when it may leave no route
 -- RETURNS [status, epoch]

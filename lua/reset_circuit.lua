@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- reset_circuit: make an endpoint healthy again, on an operator's word. What it holds stays.
+-- reset_circuit: make an endpoint healthy again, on an operator's word: its circuit is closed, its
+-- cooldown over, and what has failed is forgotten. What it holds stays.
 --
 -- KEYS[1] endpoints  hash  <location>:<what>
 -- ARGV[1] location  string
@@ -10,5 +11,11 @@ local circuit = redis.call('HGET', endpoints, location .. ':circuit')
 redis.call('HDEL', endpoints, location .. ':circuit', location .. ':failures',
   location .. ':availability', location .. ':opened_at_ms', location .. ':probe',
   location .. ':probe_until_ms', location .. ':auth_rejections', location .. ':last_status',
-  location .. ':conn')
+  location .. ':conn', location .. ':cooldown', location .. ':succeeded', location .. ':failed')
+local fails = string.format('%s:fails_', location)
+for _, name in ipairs(redis.call('HKEYS', endpoints)) do
+  if string.sub(name, 1, #fails) == fails then
+    redis.call('HDEL', endpoints, name)
+  end
+end
 return { 'done', circuit or 'closed' }

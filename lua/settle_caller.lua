@@ -17,6 +17,7 @@
 -- RETURNS [status]
 --         status "done" | "late" | "gone"
 -- @include lib/clock
+-- @include lib/correction
 -- @include lib/number
 -- @include lib/reservation
 -- @include lib/tombstone

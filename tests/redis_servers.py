@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -106,6 +108,34 @@ def private(binary: Path, *config: str) -> Iterator[RedisServer]:
         if about["process_id"] != started.process.pid:
             raise NotOurs(f"{started.url} is served by another process")
         yield RedisServer(started.url, version_of(about), is_private=True)
+
+
+@contextlib.contextmanager
+def cluster_node(binary: Path) -> Iterator[RedisServer]:
+    """A cluster of our own: one node that has all slots."""
+    config = ("bind 127.0.0.1", f"port {free_port()}", "cluster-enabled yes")
+    with private(binary, *config) as server:
+        with redis.Redis.from_url(server.url, decode_responses=True) as client:
+            if server.version >= (7, 0):
+                client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+            else:
+                client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
+            for _ in range(200):
+                if "cluster_state:ok" in client.execute_command("CLUSTER", "INFO"):
+                    break
+                time.sleep(0.02)
+        yield server
+
+
+def free_port() -> int:
+    """A port that nobody listens on, low enough for a cluster bus above it."""
+    for _ in range(50):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port < 55_000:
+            return port
+    pytest.fail("no free port below 55000")
 
 
 @contextlib.contextmanager

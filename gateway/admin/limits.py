@@ -1,23 +1,25 @@
-"""How much of a caller's limits is taken, and when they are whole again."""
+"""How much of limits is taken, of callers and of endpoints, and when they are whole again."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
 
 from gateway.admin.keys import CallerKeys
 from gateway.auth.holders import caller_of
 from gateway.config.limits import NANO_USD
 from gateway.config.result import Config
-from gateway.core.limits import Limit, Scope
-from gateway.state.caller_store import CallerStore, Use, scope_name
+from gateway.core.limits import EndpointLimits, Limit, Scope
+from gateway.state.caller_store import CallerStore, scope_name
+from gateway.state.standing import Use
 
 
 class LimitUse(Struct, frozen=True, kw_only=True):
     """One limit: numbers are requests, tokens, requests at a time, or US dollars."""
 
-    scope: str
-    """`key:<id>`, `user:<id>`, `team:<id>` or `model:<key id>:<model>`."""
     limit: str
+    """As the configuration calls it."""
     mode: str
     most: float
     taken: float
@@ -29,6 +31,13 @@ class LimitUse(Struct, frozen=True, kw_only=True):
     """Requests, in mode shadow."""
 
 
+class CallerLimitUse(LimitUse, frozen=True, kw_only=True):
+    """One limit of a caller's."""
+
+    scope: str
+    """`key:<id>`, `user:<id>`, `team:<id>` or `model:<key id>:<model>`."""
+
+
 class CallerUse(Struct, frozen=True, kw_only=True):
     """All limits that a key's requests count against."""
 
@@ -37,7 +46,7 @@ class CallerUse(Struct, frozen=True, kw_only=True):
     """Whose requests are counted in one place; empty without limits."""
     under_way: int
     """How many of these requests there are now."""
-    limits: list[LimitUse]
+    limits: list[CallerLimitUse]
 
 
 class CallerUses:
@@ -60,15 +69,23 @@ class CallerUses:
         await self._store.reap(tag)  # places of the dead are nobody's
         under_way, uses = await self._store.uses(tag, scopes, window_ms=self._window_ms)
         by_name = {scope_name(scope): scope for scope in scopes}
-        shown = [_shown(use, by_name[use.scope]) for use in uses]
+        shown = [_of_caller(use, by_name[use.scope]) for use in uses]
         return CallerUse(caller=key_id, tag=tag, under_way=under_way, limits=shown)
 
 
-def _shown(use: Use, scope: Scope) -> LimitUse:
-    limit: Limit = getattr(scope.limits, use.limit)
+def uses_of(limits: EndpointLimits, uses: Sequence[Use]) -> list[LimitUse]:
+    """An endpoint's."""
+    return [_shown(use, getattr(limits, use.limit)) for use in uses]
+
+
+def _of_caller(use: Use, scope: Scope) -> CallerLimitUse:
+    shown = _shown(use, getattr(scope.limits, use.limit))
+    return CallerLimitUse(scope=f"{scope.kind}:{scope.id}", **structs.asdict(shown))
+
+
+def _shown(use: Use, limit: Limit) -> LimitUse:
     unit = NANO_USD if use.limit == "max_budget" else 1
     return LimitUse(
-        scope=f"{scope.kind}:{scope.id}",
         limit=use.limit,
         mode="shadow" if limit.is_shadow else "enforce",
         most=limit.most / unit,

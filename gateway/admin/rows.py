@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+
+from gateway.admin.limits import LimitUse, uses_of
+from gateway.core.route import Route
+from gateway.state.standing import Cooldown, Standing
 
 CIRCUITS = ("open", "half_open")
 
@@ -25,9 +29,21 @@ class Row(Struct, frozen=True, kw_only=True):
     elephants: int
     unreachable_from: Mapping[str, int]
     """Replica to connect failures that no other replica has confirmed."""
+    cooldown: Cooldown | None
+    """A pause, while it lasts."""
+    limits: Sequence[LimitUse]
 
 
-def read_row(fields: Mapping[str, str]) -> Row:
+def row_of(route: Route, standing: Standing) -> Row:
+    """A route's row among those of its model."""
+    at = route.location
+    limits = uses_of(route.limits, standing.uses.get(at, ()))
+    return read_row(standing.rows.get(at, {}), standing.cooldowns.get(at), limits)
+
+
+def read_row(
+    fields: Mapping[str, str], cooldown: Cooldown | None = None, limits: Sequence[LimitUse] = ()
+) -> Row:
     """Read a row. An absent field is the healthy default."""
     circuit = fields.get("circuit", "")
     return Row(
@@ -40,6 +56,8 @@ def read_row(fields: Mapping[str, str]) -> Row:
         prefill_tokens=_count(fields, "prefill_tokens"),
         elephants=_count(fields, "elephants"),
         unreachable_from=_unreachable_from(fields.get("conn", "")),
+        cooldown=cooldown,
+        limits=limits,
     )
 
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 from urllib.parse import unquote
 
 from msgspec import Struct, structs
 
-from gateway.admin.rows import Row, read_row, warnings_of
+from gateway.admin.calibration import calibrations
+from gateway.admin.gates import GateReader, GateStatus
+from gateway.admin.rows import Row, row_of, warnings_of
 from gateway.config.result import Config
+from gateway.core.overrides import Overrides
 from gateway.core.route import Model
 from gateway.routing.weights import weigh
+from gateway.state.coordination import Coordination
+from gateway.state.heartbeats import Heartbeat, read_heartbeats
+from gateway.state.look import Look, Server, look_at
+from gateway.state.policy import Policy
+from gateway.state.standing import Retries
 from gateway.state.store import Store
-
-OLDEST = (6, 2)
-"""The oldest Redis that is tested with."""
-FULL = 0.9
-"""The part of its memory above which a store is about to refuse work."""
-
-
-class Server(Protocol):
-    """A store that tells of itself."""
-
-    async def info(self) -> Mapping[str, str]:
-        """What INFO says, empty where the server does not tell. Raises `StateUnavailable`."""
-        ...
 
 
 class EndpointStatus(Row, frozen=True, kw_only=True):
@@ -41,32 +35,21 @@ class EndpointStatus(Row, frozen=True, kw_only=True):
     """What changed that weight, or keeps it 0."""
 
 
-class ReplicaStatus(Struct, frozen=True, kw_only=True):
-    """A replica that has said lately that it lives."""
+class CoordinatorStatus(Struct, frozen=True, kw_only=True):
+    """Who coordinates the cluster, or did last."""
 
-    id: str
+    holder: str
+    epoch: int
+    """Rises with every new holder."""
+    expires_ms: int
+    """When its lease ends, by the clock of Redis."""
+    left_ms: int
+    """How far away that is; 0 when nobody leads."""
     host: str
-    seen_ms: int
-    """When, by the clock of Redis."""
-    silent_ms: int
-    """How long ago that is."""
-    config_digest: str
     version: str
-    secret_mark: str
-    """The same on replicas that know callers by the same names; empty where that is not told."""
-
-
-class RedisStatus(Struct, frozen=True, kw_only=True):
-    """The store; `None` is what it does not tell."""
-
-    version: str | None
-    policy: str | None
-    """What it does when it is full: `maxmemory-policy`."""
-    persistence: str | None
-    """`aof`, or `no aof`."""
-    memory_bytes: int | None
-    max_memory_bytes: int | None
-    """`None` also where there is no limit."""
+    config_digest: str
+    published: Mapping[str, int]
+    """What it has published -> how old that is, in ms."""
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -77,123 +60,124 @@ class Status(Struct, frozen=True, kw_only=True):
     endpoints: Mapping[str, EndpointStatus]
     claims: Mapping[str, int]
     """Model to claims that stand."""
-    gates: Sequence[str]
-    """None yet."""
-    replicas: Sequence[ReplicaStatus]
-    coordinator: str | None
-    """None yet."""
-    redis: RedisStatus
+    retry_budgets: Mapping[str, Retries]
+    """Of models that can fail over."""
+    gates: Sequence[GateStatus]
+    replicas: Sequence[Heartbeat]
+    coordinator: CoordinatorStatus | None
+    """`None` when there has never been one."""
+    redis: Look
+    warnings: Sequence[str]
+
+
+class _ModelStatus(Struct, frozen=True, kw_only=True):
+    id: str
+    endpoints: Mapping[str, EndpointStatus]
+    overrides: Overrides
+    claims: int
+    retries: Retries | None
     warnings: Sequence[str]
 
 
 class StatusReader:
     """Reads the status under one configuration."""
 
-    def __init__(self, config: Config, store: Store, server: Server) -> None:
+    def __init__(self, config: Config, store: Store, server: Server, gates: GateReader) -> None:
         self._config = config
+        self._gates = gates
         self._store = store
         self._server = server
+        self._policy = Policy.of(config.settings)
 
     async def read(self) -> Status:
         """Read it all. Raises `StateUnavailable`."""
-        models = list(self._config.models.values())
-        looks = await asyncio.gather(*map(self._look, models))
-        info, (replicas, silent) = await asyncio.gather(self._server.info(), self._replicas())
-        endpoints: dict[str, EndpointStatus] = {}
-        for of_model, _, _ in looks:
-            endpoints.update(of_model)
+        models = await asyncio.gather(*map(self._of_model, self._config.models.values()))
+        look, (replicas, silent), coordination = await asyncio.gather(
+            look_at(self._server), self._replicas(), self._store.coordinator()
+        )
+        learned = await calibrations(self._config, self._store)
         return Status(
             config_digest=self._config.digest,
-            endpoints=endpoints,
-            claims={model.id: claims for model, (_, claims, _) in zip(models, looks, strict=True)},
-            gates=(),
+            endpoints={id: found for one in models for id, found in one.endpoints.items()},
+            claims={one.id: one.claims for one in models},
+            retry_budgets={one.id: one.retries for one in models if one.retries},
+            gates=await self._gates.all({one.id: one.overrides for one in models}),
             replicas=replicas,
-            coordinator=None,
-            redis=_redis(info),
+            coordinator=_coordinator(coordination),
+            redis=look,
             warnings=[
-                *_warn_of_redis(info),
+                *look.warnings(),
+                *_warn_of_coordinator(coordination, self._config),
                 *_warn_of_configs(replicas, self._config.digest),
                 *_warn_of_secrets(replicas),
                 *(f"replica {one.id} on {one.host} has fallen silent" for one in silent),
-                *(warning for _, _, warnings in looks for warning in warnings),
+                *(warning for one in models for warning in one.warnings),
+                *(warning for one in learned for warning in one.warnings()),
             ],
         )
 
-    async def _look(self, model: Model) -> tuple[dict[str, EndpointStatus], int, list[str]]:
-        overrides, (claims, rows) = await asyncio.gather(
-            self._store.overrides(model.id), self._store.rows(model.id)
+    async def _of_model(self, model: Model) -> _ModelStatus:
+        overrides, (claims, standing) = await asyncio.gather(
+            self._store.overrides(model.id),
+            self._store.rows(model.id, policy=self._policy, limited=model.limited),
         )
-        found: dict[str, EndpointStatus] = {}
-        for one in weigh(model, overrides):
-            route = one.route
-            row = read_row(rows.get(route.location, {}))
-            found[route.endpoint] = EndpointStatus(
+        endpoints = {
+            one.route.endpoint: EndpointStatus(
                 model=model.id,
-                location=route.location,
-                provider=route.provider,
+                location=one.route.location,
+                provider=one.route.provider,
                 weight=one.weight,
                 reasons=[str(reason) for reason in one.reasons],
-                **structs.asdict(row),
+                **structs.asdict(row_of(one.route, standing)),
             )
-        return found, claims, warnings_of(model.id, rows.get("", {}))
-
-    async def _replicas(self) -> tuple[list[ReplicaStatus], list[ReplicaStatus]]:
-        """Those that live, and those that have stopped saying so without taking leave."""
-        reply = await self._store.replicas()
-        pairs = zip(reply.fields[::2], reply.fields[1::2], strict=True)
-        known = sorted(
-            (_replica(id, about, reply.now_ms) for id, about in pairs),
-            key=lambda one: (one.host, one.id),
+            for one in weigh(model, overrides)
+        }
+        return _ModelStatus(
+            id=model.id,
+            endpoints=endpoints,
+            overrides=overrides,
+            claims=claims,
+            retries=standing.retries if len(endpoints) > 1 else None,
+            warnings=warnings_of(model.id, standing.rows.get("", {})),
         )
+
+    async def _replicas(self) -> tuple[list[Heartbeat], list[Heartbeat]]:
+        """Those that live, and those that have fallen silent."""
         ttl_ms = self._config.settings.state.replica_ttl_s * 1000
-        live = [one for one in known if one.silent_ms < ttl_ms]
-        return live, [one for one in known if one not in live]
+        return read_heartbeats(await self._store.replicas(), ttl_ms=ttl_ms)
 
 
-def _replica(id: str, about: str, now_ms: int) -> ReplicaStatus:
-    words = dict(word.split("=", 1) for word in about.split() if "=" in word)
-    seen_ms = _whole(words.get("seen_ms")) or 0
-    return ReplicaStatus(
-        id=id,
-        host=unquote(words.get("host", "")),
-        seen_ms=seen_ms,
-        silent_ms=abs(now_ms - seen_ms),
-        config_digest=words.get("config", ""),
-        version=words.get("version", ""),
-        secret_mark=words.get("secret", ""),
+def _coordinator(found: Coordination) -> CoordinatorStatus | None:
+    if not found.holder:
+        return None
+    return CoordinatorStatus(
+        holder=found.holder,
+        epoch=found.epoch,
+        expires_ms=found.until_ms,
+        left_ms=max(found.until_ms - found.now_ms, 0),
+        host=unquote(found.about.get("host", "")),
+        version=found.about.get("version", ""),
+        config_digest=found.about.get("config", ""),
+        published=found.ages_ms(),
     )
 
 
-def _redis(info: Mapping[str, str]) -> RedisStatus:
-    persistence = {"1": "aof", "0": "no aof"}.get(info.get("aof_enabled", ""))
-    return RedisStatus(
-        version=info.get("redis_version"),
-        policy=info.get("maxmemory_policy"),
-        persistence=persistence,
-        memory_bytes=_whole(info.get("used_memory")),
-        max_memory_bytes=_whole(info.get("maxmemory")) or None,
-    )
+def _warn_of_coordinator(found: Coordination, config: Config) -> list[str]:
+    """Nobody needs a coordinator but for what it is asked to do."""
+    if found.is_led:
+        digest = found.about.get("config", "")
+        if digest != config.digest:
+            return [f"the coordinator's configuration, {digest}, is not the one read here"]
+        return []
+    if found.holder:
+        return [f"no coordinator: {found.holder}, the last one, has ended or fallen silent"]
+    settings = config.settings
+    asks = settings.health_check > 0 and bool(settings.local_deployment)
+    asks |= any(route.recovery_probes for one in config.models.values() for route in one.routes)
+    return ["no coordinator has run yet, and the configuration asks for probes"] if asks else []
 
 
-def _warn_of_redis(info: Mapping[str, str]) -> list[str]:
-    warnings: list[str] = []
-    redis = _redis(info)
-    if redis.version and _version(redis.version) < OLDEST:
-        warnings.append(f"Redis {redis.version} is older than 6.2")
-    if redis.policy and redis.policy != "noeviction":
-        warnings.append(
-            f"maxmemory-policy is {redis.policy}: state may vanish without an error; "
-            "it must be noeviction"
-        )
-    if redis.max_memory_bytes and (redis.memory_bytes or 0) > FULL * redis.max_memory_bytes:
-        warnings.append(f"Redis uses more than {FULL:.0%} of its maxmemory")
-    for name, what in (("rdb_last_bgsave_status", "snapshot"), ("aof_last_write_status", "AOF")):
-        if info.get(name, "ok") != "ok":
-            warnings.append(f"the last {what} of Redis failed: it may refuse writes")
-    return warnings
-
-
-def _warn_of_configs(replicas: Sequence[ReplicaStatus], own: str) -> list[str]:
+def _warn_of_configs(replicas: Sequence[Heartbeat], own: str) -> list[str]:
     if not replicas:
         return ["no replica has said lately that it lives"]
     by_digest = _ids_by((one.config_digest, one.id) for one in replicas)
@@ -204,7 +188,7 @@ def _warn_of_configs(replicas: Sequence[ReplicaStatus], own: str) -> list[str]:
     return []
 
 
-def _warn_of_secrets(replicas: Sequence[ReplicaStatus]) -> list[str]:
+def _warn_of_secrets(replicas: Sequence[Heartbeat]) -> list[str]:
     by_mark = _ids_by((one.secret_mark, one.id) for one in replicas if one.secret_mark)
     if len(by_mark) < 2:
         return []
@@ -223,11 +207,3 @@ def _ids_by(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 def _listed(ids_by: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(f"{what} on {', '.join(ids)}" for what, ids in ids_by.items())
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None

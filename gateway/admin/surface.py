@@ -6,12 +6,28 @@
     PUT    /admin/routing/weights/{model}/{endpoint}     {"weight": x}; DELETE lets the files' hold
     GET    /admin/routing/providers[/{label}]            labels in and out of service
     PUT    /admin/routing/providers/{label}              {"disabled": bool, "force": false}; DELETE
+    GET    /admin/routing/offload-routes[/{model}]       where requests go that wait too long
+    PUT    /admin/routing/offload-routes/{model}         {"route_id", "wait_seconds", …}; DELETE
+    GET    /admin/routewise/model-settings?model_id=     what may be changed of its strategy
+    PATCH  /admin/routewise/model-settings/{key}?model_id= {"value": x}; DELETE
+    GET    /admin/routewise/settings                     the same for all; PATCH {key: x}
+    GET    /admin/routewise/calibration                  what has been learned of models
+    GET    /admin/routewise/probes                       the last sample of each endpoint
+    POST   /admin/routewise/probes/run                   takes some now, {"model_id", "endpoint_id",
+                                                         "idle_only"}
+    GET    /admin/recent-requests/offloads?days=1        the last that went there
+    GET    /admin/upstream-concurrency                   how many may be under way per account
     DELETE /admin/routing/circuits/{model}/{endpoint}    an endpoint counts as healthy again
     GET    /admin/routing/pins/{model}/{caller}?session= where a caller stays; DELETE lets it go
     GET    /admin/keys[/{id}]                            callers' keys, of keys.yaml and made
     POST   /admin/keys                                   makes one, as an entry of keys.yaml says
     PATCH  /admin/keys/{id}                              what is given changes; DELETE revokes
     GET    /admin/limits/{id}                            what a key's requests have taken of limits
+    GET    /admin/provider-keys?provider=                upstream keys, by their digests
+    POST   /admin/provider-keys                          adds one, kept encrypted
+    DELETE /admin/provider-keys/{id}                     forgets it
+    POST   /admin/provider-keys/{id}/min-role            {"min_role": "pro"} whom it is kept for
+    POST   /admin/provider-keys/min-role-env             the same of a configured one, by its digest
     POST   /admin/reload                                 this replica reads its files anew
 
 Ids of models may hold slashes: the longest one that fits is meant. An endpoint is a location or a
@@ -20,24 +36,35 @@ full id. Every change is logged with the admin who made it.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
-
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.admin import door, targets
 from gateway.admin.circuits import CircuitReset, reset_circuit
-from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.explain import Explainer, Question
+from gateway.admin.explanation import Explanation
+from gateway.admin.gates import GateReader
 from gateway.admin.keys import AllKeys, Asked, CallerKeys, Revoked, ShownKey
 from gateway.admin.limits import CallerUse, CallerUses
+from gateway.admin.offload import OffloadRoutes
+from gateway.admin.offload_surface import OffloadSurface
 from gateway.admin.pins import Pin, Pins, SessionQuery
-from gateway.admin.providers import AllProviders, HalfDone, Provider, ProviderChange, Providers
+from gateway.admin.probes import Probes
+from gateway.admin.provider_keys import (
+    AllProviderKeys,
+    KeyTier,
+    NewKey,
+    ProviderKey,
+    RemovedKey,
+    Tier,
+    UpstreamKeys,
+)
+from gateway.admin.providers import AllProviders, Provider, ProviderChange, Providers
 from gateway.admin.reload import Reload
-from gateway.admin.status import Server, Status, StatusReader
+from gateway.admin.routewise import RoutewiseSurface
+from gateway.admin.serving import Surface, as_json
+from gateway.admin.status import Status, StatusReader
 from gateway.admin.weights import (
     AllWeights,
     ModelWeights,
@@ -49,21 +76,23 @@ from gateway.admission.secret import Secret
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
 from gateway.core.caller import Caller
-from gateway.errors import InvalidRequest, StateUnavailable
+from gateway.errors import InvalidRequest
 from gateway.state.caller_store import CallerStore
+from gateway.state.gate_store import GateStore
 from gateway.state.key_store import KeyStore
+from gateway.state.look import Server
+from gateway.state.offloads import OffloadLog
 from gateway.state.policy import Policy
+from gateway.state.pool_store import PoolStore
 from gateway.state.store import Store
-from gateway.telemetry.logs import event
 
 WEIGHTS = "/admin/routing/weights"
 PROVIDERS = "/admin/routing/providers"
 KEYS = "/admin/keys"
+PROVIDER_KEYS = "/admin/provider-keys"
 
-Handler = Callable[[Request, Caller], Awaitable[Any]]
 
-
-class Admin:
+class Admin(Surface):
     """Serves the surface under one configuration."""
 
     def __init__(
@@ -74,16 +103,24 @@ class Admin:
         key_store: KeyStore,
         caller_store: CallerStore,
         *,
+        pool_store: PoolStore,
+        gate_store: GateStore,
+        offload_log: OffloadLog,
         server: Server,
         policy: Policy,
         secret: Secret,
         replica_id: str,
+        probes: Probes,
         reload: Reload,
     ) -> None:
         self._config = config
-        self._authenticator = authenticator
+        super().__init__(authenticator)
         self._store = store
-        self._status = StatusReader(config, store, server)
+        gates = GateReader(config, gate_store, pool_store, secret)
+        self._status = StatusReader(config, store, server, gates)
+        routes = OffloadRoutes(config, store, offload_log)
+        self._offloads = OffloadSurface(config, authenticator, routes, gates)
+        self._routewise = RoutewiseSurface(config, authenticator, store, probes)
         self._weights = RouteWeights(config, store)
         self._providers = Providers(config, store)
         self._pins = Pins(store, secret)
@@ -91,6 +128,7 @@ class Admin:
         self._explainer = Explainer(
             config, store, policy, secret, self._keys, replica_id=replica_id
         )
+        self._upstream_keys = UpstreamKeys(config, pool_store, secret)
         self._uses = CallerUses(config, self._keys, caller_store)
         self._reload = reload
         self._replica_id = replica_id
@@ -113,12 +151,24 @@ class Admin:
                 PUT=self.change_provider,
                 DELETE=self.enable_provider,
             ),
+            *self._offloads.routes(),
+            *self._routewise.routes(),
             self._route("/admin/routing/circuits/{path:path}", DELETE=self.reset_circuit),
             self._route(pins, GET=self.pin, DELETE=self.drop_pin),
             self._route(KEYS, GET=self.keys, POST=self.make_key),
             self._route(one_key, GET=self.key, PATCH=self.change_key, DELETE=self.revoke_key),
             self._route("/admin/limits/{id:path}", GET=self.limits),
+            *self._upstream_key_routes(),
             self._route("/admin/reload", POST=self.reload),
+        ]
+
+    def _upstream_key_routes(self) -> list[Route]:
+        one = f"{PROVIDER_KEYS}/{{id:path}}"
+        return [
+            self._route(PROVIDER_KEYS, GET=self.provider_keys, POST=self.add_provider_key),
+            self._route(f"{PROVIDER_KEYS}/min-role-env", POST=self.keep_provider_key),
+            self._route(f"{one}/min-role", POST=self.keep_added_key),
+            self._route(one, DELETE=self.remove_provider_key),
         ]
 
     async def status(self, request: Request, caller: Caller) -> Status:
@@ -227,7 +277,7 @@ class Admin:
         with self._noted_when_unsure("key_made", caller):
             made = await self._keys.make(asked, by=caller.id)
         self._note("key_made", caller, key=made.id, role=made.role)
-        response = _json(made, status=201)
+        response = as_json(made, status=201)
         response.headers["cache-control"] = "no-store"
         return response
 
@@ -252,6 +302,45 @@ class Admin:
         """How much of a key's limits is taken."""
         return await self._uses.of(request.path_params["id"])
 
+    async def provider_keys(self, request: Request, caller: Caller) -> AllProviderKeys:
+        """Every upstream key, without itself."""
+        return await self._upstream_keys.all(request.query_params.get("provider"))
+
+    async def add_provider_key(self, request: Request, caller: Caller) -> Response:
+        """Add an upstream key."""
+        asked = await door.read_json(request, NewKey)
+        fields = {"provider": asked.provider, "min_role": asked.min_role}
+        with self._noted_when_unsure("upstream_key_added", caller, **fields):
+            added = await self._upstream_keys.add(asked, by=caller.id)
+        self._note("upstream_key_added", caller, **fields, id=added.id, key=added.key)
+        return as_json(added, status=201)
+
+    async def keep_added_key(self, request: Request, caller: Caller) -> ProviderKey:
+        """Say whom an added upstream key is kept for."""
+        tier = await door.read_json(request, Tier)
+        fields = {"id": request.path_params["id"], "min_role": tier.min_role}
+        with self._noted_when_unsure("upstream_key_kept", caller, **fields):
+            kept = await self._upstream_keys.keep_added(fields["id"], tier)
+        self._note("upstream_key_kept", caller, **fields, key=kept.key)
+        return kept
+
+    async def keep_provider_key(self, request: Request, caller: Caller) -> ProviderKey:
+        """Say whom any upstream key is kept for, by its digest."""
+        asked = await door.read_json(request, KeyTier)
+        fields = {"provider": asked.provider, "key": asked.key, "min_role": asked.min_role}
+        with self._noted_when_unsure("upstream_key_kept", caller, **fields):
+            kept = await self._upstream_keys.keep(asked)
+        self._note("upstream_key_kept", caller, **fields)
+        return kept
+
+    async def remove_provider_key(self, request: Request, caller: Caller) -> RemovedKey:
+        """Forget an added upstream key."""
+        key_id = request.path_params["id"]
+        with self._noted_when_unsure("upstream_key_removed", caller, id=key_id):
+            removed = await self._upstream_keys.remove(key_id)
+        self._note("upstream_key_removed", caller, id=key_id)
+        return removed
+
     async def reload(self, request: Request, caller: Caller) -> Response | dict[str, object]:
         """Read the configuration anew; the old one stays when the new one is wrong."""
         self._note("reload_asked", caller)
@@ -271,36 +360,4 @@ class Admin:
             "code": "invalid_config",
         }
         refusal = {"error": error, "replica": self._replica_id, "problems": reloaded.problems}
-        return _json(refusal, status=422)
-
-    def _route(self, path: str, **handlers: Handler) -> Route:
-        """One route for all methods of a path, so that a 405 can name them."""
-
-        async def endpoint(request: Request) -> Response:
-            caller = await door.admin(request, self._authenticator)
-            method = "GET" if request.method == "HEAD" else request.method
-            found = await handlers[method](request, caller)
-            return found if isinstance(found, Response) else _json(found)
-
-        return Route(path, endpoint, methods=list(handlers))
-
-    @contextlib.contextmanager
-    def _noted_when_unsure(self, name: str, caller: Caller, **fields: Any) -> Iterator[None]:
-        """Note a change that may have happened, or half of it, although it was not done."""
-        try:
-            yield
-        except HalfDone:
-            self._note(name, caller, **fields, is_sure=False)
-            raise
-        except StateUnavailable as error:
-            if error.may_have_happened:
-                self._note(name, caller, **fields, is_sure=False)
-            raise
-
-    @staticmethod
-    def _note(name: str, caller: Caller, **fields: Any) -> None:
-        event(name, admin=caller.id, **fields)
-
-
-def _json(content: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status_code=status, media_type="application/json")
+        return as_json(refusal, status=422)

@@ -9,20 +9,29 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gateway.admission.claims import Claim, Claims
+from gateway.admission.claims import UNSENT, Claim, Claims
+from gateway.admission.cooling import cooling_after_failure, cooling_after_success, outcome_of
 from gateway.admission.draws import UNDRAWN, draws
+from gateway.admission.outcomes import elapsed_ms, note_cut_off, note_failure, note_success
 from gateway.admission.overrides import KnownOverrides
+from gateway.admission.profiles import KnownProfiles
 from gateway.admission.settlement import Settlement
-from gateway.core.outcome import Outcome
+from gateway.admission.supplies import Supplies
+from gateway.core.outcome import Failure, Outcome
 from gateway.core.plan import Plan
+from gateway.core.profile import Profile
 from gateway.core.prompt import Prompt
-from gateway.errors import NoHealthyUpstream, StateUnavailable
+from gateway.core.reasons import LIMITING
+from gateway.errors import NoHealthyUpstream, StateUnavailable, UpstreamLimited
+from gateway.protocols.output_bound import MOST_TOKENS
 from gateway.routing.strategies import strategy_of
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply
 from gateway.state.store import Decision, Store
 from gateway.telemetry.tracing import UNTRACED, Trace
 
+NOTHING = "0 0"
+"""What `settle` is told that an attempt has used which was answered with an error."""
 USUAL_DRAWS = 3
 """How many numbers a draw gets at first. More are made only for one that has used these up."""
 
@@ -33,15 +42,19 @@ class Refused(Struct, frozen=True):
     reasons: dict[str, str]
     retry_after_ms: int
 
-    def error(self, model: str) -> NoHealthyUpstream:
-        """What the client is told: how many endpoints for which reason, and when to come again."""
+    def error(self, model: str) -> NoHealthyUpstream | UpstreamLimited:
+        """What the client is told: how many endpoints for which reason, and when to come again.
+
+        One that only time or room keeps away is not down: the client is to slow down.
+        """
         counts = ", ".join(
             f"{count} {reason}" for reason, count in sorted(Counter(self.reasons.values()).items())
         )
-        return NoHealthyUpstream(
-            f"No endpoint of model '{model}' can take the request now ({counts}).",
-            retry_after_s=-(-self.retry_after_ms // 1000) or None,
-        )
+        text = f"No endpoint of model '{model}' can take the request now ({counts})."
+        retry_after_s = -(-self.retry_after_ms // 1000) or None
+        if LIMITING.isdisjoint(self.reasons.values()):
+            return NoHealthyUpstream(text, retry_after_s=retry_after_s)
+        return UpstreamLimited(text, retry_after_s=retry_after_s)
 
 
 class Stale(Struct, frozen=True):
@@ -59,6 +72,8 @@ class Admission:
         overrides: KnownOverrides,
         policy: Policy,
         *,
+        profiles: KnownProfiles,
+        supplies: Supplies | None = None,
         lease_ms: int,
         abort_grace_ms: int,
     ) -> None:
@@ -68,6 +83,8 @@ class Admission:
         self._policy = policy
         self._lease_ms = lease_ms
         self._abort_grace_s = abort_grace_ms / 1000
+        self._profiles = profiles
+        self._supplies = supplies
         self.overrides = overrides
 
     async def admit(
@@ -88,7 +105,7 @@ class Admission:
         given back.
         """
         with trace.admitting(plan.model.id, attempt, order, plan.candidates.table) as step:
-            decided = await self._decide(plan, prompt, order, request_id, attempt)
+            decided = await self._supplied(plan, prompt, order, request_id, attempt)
             if isinstance(decided, Claim):
                 decided.trace = trace
                 step.admitted(
@@ -100,6 +117,27 @@ class Admission:
             else:
                 step.stale()
             return decided
+
+    async def _supplied(
+        self, plan: Plan, prompt: Prompt, order: str, request_id: str, attempt: int
+    ) -> Claim | Refused | Stale:
+        """Decide, and again without a route whose pool has nothing left for it."""
+        while True:
+            decided = await self._decide(plan, prompt, order, request_id, attempt)
+            if not isinstance(decided, Claim) or not decided.route.supply or not self._supplies:
+                return decided
+            try:
+                reason = await self._supplies.take(decided)
+            except BaseException:
+                self.give_back(decided)
+                raise
+            if reason is None:
+                return decided
+            self.give_back(decided)
+            location = decided.route.location
+            if location in plan.drained or order == "pinned":
+                return Refused({location: reason}, 0)
+            plan.drained[location] = reason
 
     async def _decide(
         self, plan: Plan, prompt: Prompt, order: str, request_id: str, attempt: int
@@ -122,6 +160,7 @@ class Admission:
             return Stale()
         if not reply.is_admitted:
             return Refused({**reply.passed_over(), **plan.reasons()}, reply.retry_after_ms)
+        strategy = strategy_of(plan.model)
         claim = Claim(
             id=claim_id,
             route=plan.candidates.by_location[reply.location],
@@ -135,8 +174,12 @@ class Admission:
             is_elephant=bool(reply.elephant),
             cached_tokens=reply.cached_tokens,
             anchor=reply.anchor,
+            taken=reply.taken,
             is_probe=bool(reply.probe),
-            sent_s=time.monotonic() if strategy_of(plan.model).COMPARES else None,
+            could_offload=bool(reply.reserve),
+            is_only=plan.candidates.in_service == 1,
+            sent_s=time.monotonic() if strategy.COMPARES or strategy.IS_CALIBRATED else None,
+            outcomes_kept=strategy.outcomes_kept(plan.model),
         )
         self._claims.add(claim)
         return claim
@@ -144,7 +187,8 @@ class Admission:
     async def _ask(
         self, plan: Plan, prompt: Prompt, claim_id: str, order: str, numbers: Sequence[float]
     ) -> AdmitReply:
-        decision = decision_for(plan, prompt, self._policy, order, numbers)
+        profile = self._profiles.of(plan.model)
+        decision = decision_for(plan, prompt, self._policy, order, numbers, profile=profile)
         return await self._store.admit(
             plan.model.id, decision, claim=claim_id, lease_ms=self._lease_ms
         )
@@ -153,20 +197,50 @@ class Admission:
         """Record the attempt's first output, without waiting."""
         if not claim.first:
             claim.first = True
-            if claim.sent_s is not None:
-                claim.ttft_ms = max(round((time.monotonic() - claim.sent_s) * 1000), 1)
+            claim.ttft_ms = elapsed_ms(claim)
             self._settlement.first_token(claim)
 
-    async def fail(self, claim: Claim, outcome: Outcome, status: int | None = None) -> None:
-        """End the claim of a failed attempt, and wait until the store knows, unless it is away."""
-        await self._settlement.fail(claim, outcome, status or 0)
+    def queued(self, claim: Claim) -> None:
+        """The attempt stands in line: it is no load to its endpoint yet."""
+        claim.is_queued = True
+        if claim.tokens:
+            self._settlement.queue(claim, is_queued=True)
+
+    def sent(self, claim: Claim) -> None:
+        """It has left the line, and is sent now."""
+        claim.is_queued = False
+        if claim.sent_s is not None:
+            claim.sent_s = time.monotonic()
+        if claim.tokens:
+            self._settlement.queue(claim, is_queued=False)
+
+    async def fail(self, claim: Claim, failure: Failure) -> None:
+        """End the claim of a failed attempt, and wait until the store knows, unless it is away.
+
+        A failure moves the caller elsewhere; of a wait nothing is remembered.
+        """
+        if not failure.was_sent:
+            claim.used = UNSENT
+        else:
+            was_worked_on = failure.was_worked_on or claim.first
+            claim.used = _used(claim) if was_worked_on else NOTHING
+        rules = claim.route.cooldown
+        claim.cooling = cooling_after_failure(failure, rules, is_only=claim.is_only)
+        claim.noted = note_failure(claim, failure)
+        await self._settlement.fail(
+            claim, outcome_of(failure, rules), failure.status or 0, unpins=failure.wait is None
+        )
 
     def succeed(self, claim: Claim, status: int | None = None) -> None:
         """End the claim of an attempt that has answered, without waiting."""
+        claim.used = _used(claim)
+        claim.cooling = cooling_after_success(claim.route.cooldown)
+        claim.noted = note_success(claim)
         self._settlement.settle_later(claim, Outcome.SUCCESS, status or 0)
 
     def give_back(self, claim: Claim) -> None:
         """End a claim under which nothing was sent."""
+        claim.used = UNSENT
         self._settlement.settle_later(claim, Outcome.NEUTRAL, 0)
 
     def abandon(self, claim: Claim) -> None:
@@ -174,7 +248,28 @@ class Admission:
 
         The room is given back a little later, since an engine notices a hang-up late.
         """
-        self._settlement.abandon(claim, self._abort_grace_s)
+        if self._claims.holds(claim):  # else its settlement may still be under way
+            claim.used = _used(claim)
+            if claim.is_queued:
+                claim.used = UNSENT
+            claim.noted = note_cut_off(claim)
+            self._settlement.abandon(claim, self._abort_grace_s)
+
+
+def _used(claim: Claim) -> str:
+    """What an attempt has used of its endpoint's limits: as its upstream said, else our estimate.
+
+    Never nothing: some of the prompt has been worked on, whatever became of it. Where an answer
+    that was to come whole has not come, all stays taken: how much was made of it, nobody knows.
+    """
+    if not claim.taken:
+        return ""
+    told = claim.usage
+    if told and told.total:
+        return f"{min(told.prompt_tokens, MOST_TOKENS)} {min(told.completion_tokens, MOST_TOKENS)}"
+    if claim.output_tokens is None:
+        return ""
+    return f"{claim.prompt.tokens} {claim.output_tokens}"
 
 
 def most_draws(plan: Plan) -> int:
@@ -183,17 +278,26 @@ def most_draws(plan: Plan) -> int:
 
 
 def decision_for(
-    plan: Plan, prompt: Prompt, policy: Policy, order: str, numbers: Sequence[float]
+    plan: Plan,
+    prompt: Prompt,
+    policy: Policy,
+    order: str,
+    numbers: Sequence[float],
+    *,
+    profile: Profile,
 ) -> Decision:
     """Put an attempt's question to the store."""
+    strategy = strategy_of(plan.model)
     return Decision(
         policy=policy,
         epoch=plan.candidates.epoch,
         candidates=plan.candidates.table,
+        reserve=plan.candidates.reserve,
+        limited=plan.candidates.limited,
         tried=tuple(plan.struck),
         order=order,
         draws=numbers,
         prompt=prompt,
-        uses_pin=policy.affinity and bool(prompt.caller) and order == "draw",
-        prefill_rate=strategy_of(plan.model).prefill_rate(plan.model),
+        prefill_rate=strategy.prefill_rate(plan.model),
+        offers=strategy.offers(plan, prompt, profile),
     )

@@ -21,7 +21,7 @@ from gateway.core.prompt import Prompt
 from gateway.core.request import ChatRequest, Usage
 from gateway.core.route import Model
 from gateway.errors import CallerLimited, StateUnavailable
-from gateway.protocols.output_bound import choices, images, output_bound
+from gateway.protocols.output_bound import MOST_TOKENS, images, most_output
 from gateway.protocols.token_estimate import estimate_tokens
 from gateway.state.caller_store import CallerStore, Need, ReserveReply
 
@@ -32,8 +32,8 @@ REFUSED_S = 1.0
 """For how long a refusal may be repeated without asking again."""
 MOST_REMEMBERED = 10_000
 """Callers; beyond that the oldest is forgotten."""
-MOST_TOKENS, MOST_NANOUSD = 10**12, 10**15
-"""What a request can need; whatever a client writes, it stays a number that scripts can add up."""
+MOST_NANOUSD = 10**15
+"""What a request can cost; whatever a client writes, it stays a number that scripts can add up."""
 
 
 class Used(Struct, frozen=True, kw_only=True):
@@ -197,13 +197,8 @@ class CallerLimits:
 
 def _output_tokens(chat: ChatRequest, model: Model, scopes: tuple[Scope, ...]) -> int:
     """What a request may produce at the most, or may be taken to."""
-    bound = output_bound(chat)
-    if bound is None:
-        limits = [scope.limits.tpm.most // 4 for scope in scopes if scope.limits.tpm]
-        bound = min([USUAL_OUTPUT_TOKENS, *limits])
-    caps = [route.max_output_length for route in model.routes]
-    widest = max((cap for cap in caps if cap is not None), default=0)
-    return choices(chat) * (bound if None in caps else min(bound, widest))
+    limits = [scope.limits.tpm.most // 4 for scope in scopes if scope.limits.tpm]
+    return most_output(chat, model, unbounded=min([USUAL_OUTPUT_TOKENS, *limits]))
 
 
 def _cost(reservation: Reservation, used: Used) -> tuple[int, int]:

@@ -10,9 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gateway.core.prompt import NO_PROMPT, Prompt
+from gateway.core.request import Usage
 from gateway.core.route import Route
 from gateway.state.policy import Policy
 from gateway.telemetry.tracing import UNTRACED, Trace
+
+UNSENT = "unsent"
+"""What `settle` is told of an attempt that was not sent: it has used nothing of any limit."""
 
 
 class Claim(Struct, kw_only=True, eq=False):
@@ -38,14 +42,42 @@ class Claim(Struct, kw_only=True, eq=False):
     """How much of the conversation the endpoint is believed to have cached, if its anchor holds."""
     anchor: str = ""
     is_probe: bool = False
+    could_offload: bool = False
+    """Whether the route kept for that could have been taken, too, when it was granted."""
+    is_only: bool = False
+    """Whether no other route of the model is in service."""
+    is_queued: bool = False
+    """Whether the attempt stands in line at a gate."""
     first: bool = False
     """Whether the attempt has had its first output."""
     sent_s: float | None = None
-    """When it was granted, which is when the attempt is sent; `None` where no rate is learned."""
+    """When the attempt was sent: at its grant, or when it has left the line at a gate. `None`
+    where no rate is learned."""
     ttft_ms: int = 0
     """From then to the first output; 0 where nothing is learned from it."""
+    taken: str = ""
+    """Of its endpoint's limits, as the store has said; empty where there are none."""
+    usage: Usage | None = None
+    """What the attempt has used, where its upstream said."""
+    output_tokens: int | None = None
+    """What has come back, by our own estimate; `None` where that does not tell what was made."""
+    used: str = ""
+    """What of the limits stays taken, as `settle` is told; empty for all of it."""
+    cooling: str = ""
+    """What its end means for its endpoint's cooldown, as `settle` is told."""
+    has_supply: bool = False
+    """Whether it has drawn from the pool of its route, or may have."""
+    outcomes_kept: int = 0
+    """How many outcomes are kept of its model, for the coordinator to learn from."""
+    noted: str = ""
+    """What is kept of its own, as `settle` is told; empty for nothing."""
     trace: Trace = UNTRACED
     """Of the request, which may be over when the claim ends."""
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether the attempt has been sent, and waits for its first output."""
+        return not (self.is_queued or self.first)
 
 
 class Claims:

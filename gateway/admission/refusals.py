@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from gateway.core.limits import Limit, Scope
 from gateway.errors import BudgetSpent, CallerLimited
-from gateway.state.caller_store import NAMES, Need, ReserveReply, scope_name
+from gateway.state.caller_store import Need, ReserveReply, scope_name
+from gateway.state.standing import NAMES
 
 _HOLDERS = {"key": "key", "user": "user", "team": "team", "model": "key and model"}
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from gateway.admission.claims import Claim, Claims
+from gateway.admission.claims import UNSENT, Claim, Claims
+from gateway.admission.supplies import Supplies
 from gateway.core.outcome import Outcome
 from gateway.core.prompt import NO_PROMPT
 from gateway.errors import ScriptBug, StateUnavailable
@@ -26,8 +27,11 @@ RETRY_S = 0.5
 class Settlement:
     """Delivers `first_token` and `settle`, each claim's in order."""
 
-    def __init__(self, store: Store, claims: Claims, *, lease_ms: int) -> None:
+    def __init__(
+        self, store: Store, claims: Claims, supplies: Supplies | None = None, *, lease_ms: int
+    ) -> None:
         self._store = store
+        self._supplies = supplies
         self._claims = claims
         self._lease_s = lease_ms / 1000
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -42,14 +46,23 @@ class Settlement:
         self._firsts[claim.id] = task
         task.add_done_callback(lambda _: self._firsts.pop(claim.id, None))
 
-    async def fail(self, claim: Claim, outcome: Outcome, status: int) -> None:
+    def queue(self, claim: Claim, *, is_queued: bool) -> None:
+        """Say in the background that a claim's attempt stands in line, or no more."""
+        self.deliver(
+            lambda: self._store.queue(claim.route.model_id, claim=claim.id, is_queued=is_queued)
+        )
+
+    async def fail(
+        self, claim: Claim, outcome: Outcome, status: int, *, unpins: bool = True
+    ) -> None:
         """End a claim whose attempt has failed, and let its caller go elsewhere from now on.
 
+        Without `unpins` the caller stays.
         Returns when the store knows, or after one failed try (more follow).
         """
         if not self._claims.end(claim):
             return
-        unpin = claim.may_unpin
+        unpin = claim.may_unpin and unpins
         try:
             # Shielded: the caller may leave, the claim must still end.
             await asyncio.shield(self._spawn(self._settle_once(claim, outcome, status, unpin)))
@@ -91,7 +104,7 @@ class Settlement:
                 claim=claim.id,
                 policy=claim.policy,
                 prompt=claim.prompt,
-                ttft_ms=claim.ttft_ms,
+                ttft_ms=0 if claim.outcomes_kept else claim.ttft_ms,  # else learned twice
             )
         except StateUnavailable:
             return  # the next renewal tells it again, or settle that it succeeded
@@ -114,9 +127,15 @@ class Settlement:
                 unpin=unpin,
                 policy=claim.policy,
                 prompt=claim.prompt,
+                taken=claim.taken,
+                used=claim.used,
+                cooling=claim.cooling,
+                noted=claim.noted,
             )
             step.turned(reply.circuit)
         self._note_circuit(claim, reply)
+        if self._supplies is not None:
+            await self._supplies.release(claim)
 
     async def _settle_until_heard(
         self, claim: Claim, outcome: Outcome, status: int, unpin: bool = False
@@ -151,6 +170,7 @@ class Settlement:
                 unpin=False,
                 policy=policy,
                 prompt=NO_PROMPT,
+                used=UNSENT,
             )
         )
 

@@ -11,6 +11,7 @@ from gateway.admission.claims import Claim, Claims, batches
 from gateway.admission.reservations import Reservations
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
+from gateway.admission.supplies import Supplies
 from gateway.errors import StateUnavailable
 from gateway.state.store import Store
 from gateway.telemetry.logs import bug, event
@@ -27,6 +28,7 @@ class Upkeep:
         settlement: Settlement,
         secret: Secret,
         *,
+        supplies: Supplies,
         models: Callable[[], Iterable[str]],
         about: Callable[[], str],
         lease_ms: int,
@@ -37,6 +39,7 @@ class Upkeep:
         self._claims = claims
         self._reservations = reservations
         self._settlement = settlement
+        self._supplies = supplies
         self._secret = secret
         self._models = models
         self._about = about
@@ -77,6 +80,7 @@ class Upkeep:
         for model_id in self._ever_served:
             await self._store.reap(model_id)
         await self._reservations.renew()
+        await self._supplies.renew()
 
     async def beat(self) -> None:
         """Say that this replica lives, and learn how many do.
@@ -110,8 +114,8 @@ class Upkeep:
                     location=claim.route.location,
                     lease_ms=self._lease_ms,
                     first=claim.first,
-                    tokens=0 if claim.first else claim.tokens,
-                    is_elephant=claim.is_elephant and not claim.first,
+                    tokens=claim.tokens if claim.is_prefill else 0,
+                    is_elephant=claim.is_elephant and claim.is_prefill,
                     caller=claim.prompt.caller,
                 )
         if put_back:

@@ -19,7 +19,8 @@ from gateway.auth.keys import Authenticator
 from gateway.config.schema import Settings
 from gateway.core.caller import Caller
 from gateway.errors import GatewayError
-from gateway.pipeline import Exchange, Pipeline
+from gateway.exchange import Exchange
+from gateway.pipeline import Pipeline
 from gateway.protocols.openai_chat import read_request
 from gateway.protocols.session import session_id
 from gateway.telemetry import access
@@ -47,7 +48,8 @@ class ChatCompletions:
         self._tracer = tracer
         self._settings = settings.server
         self._stall_s = settings.timeouts.idle
-        self._session_ids = settings.affinity.session_ids
+        keeps_conversations = settings.affinity.enabled or settings.prefill.enabled
+        self._session_ids = settings.affinity.session_ids if keeps_conversations else ()
         self._proxies = Proxies(settings.server.trusted_proxies)
         self._fresh_id = FreshIds()
         self._pins_ignored = Once()

@@ -65,10 +65,9 @@ async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int
 
     Raises `RequestTooLarge` as soon as the size is known to be over, and `ClientGone`.
     """
-    too_large = RequestTooLarge(f"The request body is larger than {max_bytes} bytes.")
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
-        raise too_large
+        raise _too_large(max_bytes)
     parts: list[bytes] = []
     size = 0
     while True:
@@ -78,7 +77,11 @@ async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int
         part = message.get("body", b"")
         size += len(part)
         if size > max_bytes:
-            raise too_large
+            raise _too_large(max_bytes)
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+def _too_large(max_bytes: int) -> RequestTooLarge:
+    return RequestTooLarge(f"The request body is larger than {max_bytes} bytes.")

@@ -146,6 +146,8 @@ class HttpReply:
             own.append((b"x-concord-attempts", str(len(record.attempts)).encode()))
         if record.endpoint and self._endpoint_header:
             own.append((b"x-concord-endpoint", encode_id(record.endpoint).encode()))
+        if record.offload:
+            own.append((b"x-concord-offload", record.offload.encode()))
         if record.room is not NO_ROOM:
             own += rate_limit_headers(record.room)
         message = {"type": "http.response.start", "status": status, "headers": [*headers, *own]}

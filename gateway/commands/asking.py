@@ -33,11 +33,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def answer(
-    args: argparse.Namespace, ask: Callable[[Cluster], T], as_text: Callable[[T], str]
+    args: argparse.Namespace,
+    ask: Callable[[Cluster], T],
+    as_text: Callable[[T], str],
+    code: Callable[[T], int] = lambda _: 0,
 ) -> int:
     """Ask, and print what comes back.
 
-    Returns 0, or, with the reason on stderr, 1 where there is no answer and 2 for wrong usage.
+    Returns the `code` of what was found, or, with the reason on stderr, 1 where there is no answer
+    and 2 for wrong usage.
     """
     from gateway.commands.reach import CannotTell, reach
 
@@ -50,4 +54,4 @@ def answer(
         print(msgspec.json.format(msgspec.json.encode(found).decode(), indent=2))
     else:
         print(as_text(found))
-    return 0
+    return code(found)

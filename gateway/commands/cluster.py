@@ -1,11 +1,11 @@
-"""The processes of one `concord up`: a store, perhaps engines, and the replicas in front."""
+"""The processes of one `concord up`: a store, perhaps engines and a coordinator, and replicas."""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -50,20 +50,25 @@ class Place(Struct, frozen=True):
 
 
 class Cluster:
-    """Starts the processes and ends them in order: replicas, engines; the store is its owner's."""
+    """Starts the processes and ends them in order: replicas, coordinator, engines.
+
+    The store is its owner's.
+    """
 
     def __init__(self, interrupts: Interrupts, store: PrivateRedis | None) -> None:
         self._interrupts = interrupts
         self._store, self._engines, self._replicas = Children(), Children(), Children()
+        self._coordinator = Children()
         if store is not None and store.process is not None:
             self._store.adopt("redis", store.process)
         self._unready: dict[str, str] = {}
 
-    def start_engines(self, ports: Mapping[str, int], environ: Mapping[str, str]) -> None:
-        """Start a simulated engine per name."""
-        for name, port in ports.items():
-            self._engines.start(name, ["engine", "--port", str(port), "--name", name], environ)
-            self._unready[name] = f"http://127.0.0.1:{port}/health"
+    def start_engine(
+        self, name: str, port: int, command: Sequence[str], environ: Mapping[str, str]
+    ) -> None:
+        """Start a simulated engine."""
+        self._engines.start(name, command, environ)
+        self._unready[name] = f"http://127.0.0.1:{port}/health"
 
     def start_replicas(
         self,
@@ -82,6 +87,15 @@ class Cluster:
             self._replicas.start(name, command, environ, pass_fds=[shared])
             self._unready[name] = f"{place.url(number)}/readyz"
         listener.close()
+
+    def start_coordinator(
+        self, place: Place, offset: int, config: Path, environ: Mapping[str, str]
+    ) -> None:
+        """Start the coordinator, which answers on the port `offset` above."""
+        port = str(place.port + offset)
+        command = ["coordinator", "--config", str(config), "--host", place.host, "--port", port]
+        self._coordinator.start("coordinator", command, environ)
+        self._unready["coordinator"] = f"{place.url(offset)}/readyz"
 
     def wait_until_ready(self) -> None:
         """Wait until every process started so far says so."""
@@ -110,16 +124,17 @@ class Cluster:
         """Raise what has happened: `Interrupted`, or `CannotStart` for a child that has ended."""
         if self._interrupts.count:
             raise Interrupted
-        for children in (self._replicas, self._engines, self._store):
+        for children in (self._replicas, self._coordinator, self._engines, self._store):
             fate = children.ended()
             if fate is not None:
                 raise CannotStart(f"{fate}; stopping everything")
 
     def stop(self, drain_timeout_s: float) -> None:
-        """Let the replicas drain, then end the engines. Another signal cuts this short."""
+        """Let the replicas drain, then end the others. Another signal cuts this short."""
         seen = self._interrupts.count
         for children, grace_s in (
             (self._replicas, drain_timeout_s + MARGIN_S),
+            (self._coordinator, MARGIN_S),
             (self._engines, MARGIN_S),
         ):
             children.stop(grace_s, lambda: self._interrupts.count > seen)

@@ -7,10 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gateway.commands.asking import add_options, answer
+from gateway.commands.standing import budgets, cooling, limits
 from gateway.commands.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.explain import Candidate, Explanation
+    from gateway.admin.explanation import Candidate, Explanation
 
 _PINS = {
     "kept": "the caller stays where its pin is",
@@ -29,6 +30,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--caller", metavar="K", help="a key's id, or ip:ADDRESS")
     parser.add_argument("--session", metavar="S", help="which of the caller's conversations")
     parser.add_argument("--request-id", metavar="ID", help="replay this request's draw")
+    parser.add_argument("--prompt-tokens", metavar="N", help="the size of its prompt")
+    parser.add_argument("--max-tokens", metavar="N", help="the bound that it puts on its answer")
     add_options(parser)
     parser.set_defaults(run=run)
 
@@ -43,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
         "caller": args.caller,
         "session": args.session,
         "request_id": args.request_id,
+        "prompt_tokens": args.prompt_tokens,
+        "max_tokens": args.max_tokens,
     }
     asked = {name: text for name, text in given.items() if text}
     return answer(args, lambda cluster: cluster.explain(asked), _text)
@@ -62,16 +67,41 @@ def _text(found: Explanation) -> str:
     if found.probe:
         lines.append("as the trial of a half-open circuit")
     scored = any(one.score is not None for one in found.candidates)
-    if scored:
+    mixed = found.order == "routewise"
+    if mixed:
+        lines.append(_mixture(found))
+    elif scored:
         lines.append("to the least score, weights choosing within 5 % of it")
-    score = ("SCORE",) if scored else ()
+    score = ("COST", "TTFT", "KNOWN") if mixed else ("SCORE",) if scored else ()
     heads = ("ENDPOINT", "WEIGHT", *score, "SHARE", "REASON", "HOLDS")
-    rows = [_row(one, scored=scored) for one in found.candidates]
-    return "\n".join([*lines, "", table(heads, rows)])
+    rows = [_row(one, scored=scored, mixed=mixed) for one in found.candidates]
+    tables = [
+        table(heads, rows),
+        *limits((one.endpoint, one.limits) for one in found.candidates),
+        *budgets([(found.model, found.retry_budget)] if found.retry_budget else []),
+    ]
+    return "\n\n".join(["\n".join(lines), *tables])
 
 
-def _row(one: Candidate, *, scored: bool) -> tuple[str, ...]:
+def _mixture(found: Explanation) -> str:
+    """What the mixture comes to, and how old what it comes from is."""
+    mixed = [one for one in found.candidates if one.share]
+    cost = sum(one.share * (one.cost_usd or 0) for one in mixed)
+    ttft_s = sum(one.share * (one.score or 0) for one in mixed) / 1000
+    age_ms = found.profile_age_ms
+    age = "nothing learned yet" if age_ms is None else f"learned {age_ms / 1000:.0f} s ago"
+    return f"mixed: {_usd(cost)} and {ttft_s:.3f} s on average ({age})"
+
+
+def _usd(cost: float | None) -> str:
+    return "" if cost is None else f"${cost:.3g}"
+
+
+def _row(one: Candidate, *, scored: bool, mixed: bool) -> tuple[str, ...]:
     score = "" if one.score is None else f"{one.score / 1000:.3f} s"
-    holds = " ".join(f"{name}={value}" for name, value in sorted(one.holds.items()))
-    chance = (score,) if scored else ()
+    fields = " ".join(f"{name}={value}" for name, value in sorted(one.holds.items()))
+    holds = ", ".join(filter(None, [*cooling(one.cooldown), fields]))
+    chance: tuple[str, ...] = (score,) if scored else ()
+    if mixed:
+        chance = (_usd(one.cost_usd), score, one.latency_source or "")
     return one.endpoint, f"{one.weight:g}", *chance, f"{one.share:.1%}", one.reason or "", holds

@@ -10,8 +10,11 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gateway.admin.circuits import CircuitReset, reset_circuit
+from gateway.admin.doctor import Diagnosis, examine
 from gateway.admin.door import read_query
-from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.explain import Explainer, Question
+from gateway.admin.explanation import Explanation
+from gateway.admin.gates import GateReader
 from gateway.admin.keys import CallerKeys
 from gateway.admin.status import Status, StatusReader
 from gateway.admin.targets import model_of
@@ -19,9 +22,12 @@ from gateway.admission.secret import Secret
 from gateway.commands.reach import CannotTell
 from gateway.config.result import Config
 from gateway.errors import GatewayError, ScriptBug, StateUnavailable
+from gateway.state.gate_store import GateStore
+from gateway.state.grants import Channels
 from gateway.state.key_store import KeyStore
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
+from gateway.state.pool_store import PoolStore
 from gateway.state.redis import RedisRunner, connect
 from gateway.state.scripts import folder, load_all
 from gateway.state.store import Store
@@ -37,6 +43,8 @@ class _Open(Struct, frozen=True):
 
     store: Store
     key_store: KeyStore
+    gate_store: GateStore
+    pool_store: PoolStore
     server: RedisRunner
 
 
@@ -68,7 +76,14 @@ class OnRedis:
 
     def status(self) -> Status:
         """Everything at once."""
-        return self._run(lambda open: StatusReader(self._config, open.store, open.server).read())
+
+        async def work(open: _Open) -> Status:
+            secret = Secret(self._config.secret)
+            secret.adopt((await open.store.replicas()).salt)
+            gates = GateReader(self._config, open.gate_store, open.pool_store, secret)
+            return await StatusReader(self._config, open.store, open.server, gates).read()
+
+        return self._run(work)
 
     def reset_circuit(self, model: str, endpoint: str) -> CircuitReset:
         """Forget an endpoint's failures."""
@@ -77,6 +92,11 @@ class OnRedis:
             return await reset_circuit(open.store, model_of(self._config, model), endpoint)
 
         return self._run(work)
+
+    def examine_redis(self) -> Diagnosis:
+        """Look at its Redis and all our keys in it."""
+        keys = Keys(self._config.settings.state.namespace)
+        return self._run(lambda open: examine(open.server, keys))
 
     def _run(self, work: Callable[[_Open], Awaitable[T]]) -> T:
         return asyncio.run(self._connected(work))
@@ -89,7 +109,15 @@ class OnRedis:
             raise CannotTell(str(error)) from error
         keys = Keys(self._config.settings.state.namespace)
         try:
-            return await work(_Open(Store(runner, keys), KeyStore(runner, keys), runner))
+            return await work(
+                _Open(
+                    Store(runner, keys),
+                    KeyStore(runner, keys),
+                    GateStore(runner, keys, Channels(keys)),
+                    PoolStore(runner, keys),
+                    runner,
+                )
+            )
         except StateUnavailable as away:
             raise CannotTell(f"Redis cannot be asked: {away.__cause__ or away.message}") from away
         except GatewayError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -10,9 +11,10 @@ import httpx
 import msgspec
 
 from gateway.admin.circuits import CircuitReset
-from gateway.admin.explain import Explanation
+from gateway.admin.doctor import Diagnosis
+from gateway.admin.explanation import Explanation
 from gateway.admin.status import Status
-from gateway.commands.reach import CannotTell
+from gateway.commands.reach import CannotTell, on_redis
 from gateway.commands.running import Running
 
 TIMEOUT_S = 10.0
@@ -23,8 +25,9 @@ T = TypeVar("T")
 class OverHttp:
     """The cluster of a running `up` (`reach.Cluster`)."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, environ: Mapping[str, str]) -> None:
         self._running = running
+        self._environ = environ
 
     def explain(self, asked: Mapping[str, str]) -> Explanation:
         """Where a request would go."""
@@ -39,6 +42,11 @@ class OverHttp:
         where = "/".join(quote(word, safe="") for word in (model, endpoint))
         path = f"/admin/routing/circuits/{where}"
         return self._ask("DELETE", path, CircuitReset)
+
+    def examine_redis(self) -> Diagnosis:
+        """Look at its Redis, which only replicas and this host's user reach."""
+        running = self._running
+        return on_redis(Path(running.config), self._environ, running.redis).examine_redis()
 
     def _ask(
         self, method: str, path: str, shape: type[T], params: Mapping[str, str] | None = None

@@ -23,10 +23,10 @@ KILLED_S = 5.0
 """How long a killed child may take to vanish."""
 
 
-def program() -> list[str]:
-    """Spell how to run this very package, not one of the same name where the user happens to be."""
+def program(package: str = "gateway") -> list[str]:
+    """Spell how to run one of our packages, not one of its name where the user happens to be."""
     at_home = Path.cwd() == Path(gateway.__file__).parent.parent
-    return [sys.executable, *([] if at_home else ["-P"]), "-m", "gateway"]
+    return [sys.executable, *([] if at_home else ["-P"]), "-m", package]
 
 
 class Interrupts:

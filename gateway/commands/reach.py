@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway.admin.circuits import CircuitReset
-from gateway.admin.explain import Explanation
+from gateway.admin.doctor import Diagnosis
+from gateway.admin.explanation import Explanation
 from gateway.admin.status import Status
 from gateway.commands.conceal import conceal_password
 from gateway.commands.running import find, running_file
@@ -46,6 +47,10 @@ class Cluster(Protocol):
         """Forget an endpoint's failures."""
         ...
 
+    def examine_redis(self) -> Diagnosis:
+        """Look at its Redis and all our keys in it."""
+        ...
+
 
 def reach(folder: Path | None, redis_url: str | None, environ: Mapping[str, str]) -> Cluster:
     """Find the cluster. Raises `CannotTell`, saying what to give."""
@@ -59,6 +64,11 @@ def reach(folder: Path | None, redis_url: str | None, environ: Mapping[str, str]
     redis_url = redis_url or environ.get("REDIS_URL")
     if not redis_url:
         raise CannotTell("--config needs --redis URL, or REDIS_URL")
+    return on_redis(folder, environ, redis_url)
+
+
+def on_redis(folder: Path, environ: Mapping[str, str], redis_url: str) -> Cluster:
+    """The cluster of a configuration folder and a Redis. Raises `CannotTell`."""
     if redis_url == EMBEDDED:
         raise CannotTell("the embedded store cannot be reached from outside its process")
     from gateway.commands.on_redis import OnRedis
@@ -74,7 +84,7 @@ def _running(environ: Mapping[str, str]) -> Cluster:
         )
     from gateway.commands.over_http import OverHttp
 
-    return OverHttp(running)
+    return OverHttp(running, environ)
 
 
 def _load(folder: Path, environ: Mapping[str, str], redis_url: str) -> Config:

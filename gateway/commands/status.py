@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gateway.commands.asking import add_options, answer
+from gateway.commands.standing import budgets, cooling, gates, limits
 from gateway.commands.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.status import EndpointStatus, RedisStatus, ReplicaStatus, Status
+    from gateway.admin.status import CoordinatorStatus, EndpointStatus, Status
+    from gateway.state.heartbeats import Heartbeat
+    from gateway.state.look import Look
 
 MIB = 1024 * 1024
+MINUTE_MS = 60_000
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -30,17 +34,27 @@ def run(args: argparse.Namespace) -> int:
 def _text(status: Status) -> str:
     claims = ", ".join(f"{model} {count}" for model, count in status.claims.items() if count)
     rest = [
-        f"claims  {claims or 'none'}",
-        f"redis   {_redis(status.redis)}",
+        f"claims       {claims or 'none'}",
+        f"coordinator  {_coordinator(status.coordinator)}",
+        f"redis        {redis(status.redis)}",
         *(f"warning: {warning}" for warning in status.warnings),
     ]
     heads = ("ENDPOINT", "CIRCUIT", "AVAILABLE", "INFLIGHT", "PREFILL", "WEIGHT", "NOTES")
     endpoints = table(heads, [_endpoint(id, one) for id, one in status.endpoints.items()])
-    return "\n\n".join([endpoints, _replicas(status.replicas), "\n".join(rest)])
+    return "\n\n".join(
+        [
+            endpoints,
+            *limits((id, one.limits) for id, one in status.endpoints.items()),
+            *budgets(status.retry_budgets.items()),
+            *gates(status.gates),
+            _replicas(status.replicas),
+            "\n".join(rest),
+        ]
+    )
 
 
 def _endpoint(id: str, one: EndpointStatus) -> tuple[str, ...]:
-    notes = list(one.reasons)
+    notes = [*one.reasons, *cooling(one.cooldown)]
     if one.last_status:
         notes.append(f"last error {one.last_status}")
     if one.unreachable_from:
@@ -56,7 +70,7 @@ def _endpoint(id: str, one: EndpointStatus) -> tuple[str, ...]:
     )
 
 
-def _replicas(replicas: Sequence[ReplicaStatus]) -> str:
+def _replicas(replicas: Sequence[Heartbeat]) -> str:
     if not replicas:
         return "no replica lives"
     rows = [
@@ -68,11 +82,24 @@ def _replicas(replicas: Sequence[ReplicaStatus]) -> str:
     return f"{listed}\nconfigurations {verb}"
 
 
-def _redis(redis: RedisStatus) -> str:
-    if redis.version is None:
+def _coordinator(one: CoordinatorStatus | None) -> str:
+    if one is None:
+        return "none"
+    lease = f"lease {one.left_ms / 1000:.1f} s" if one.left_ms else "lease has run out"
+    ages = [f"{name} {_ago(age_ms)}" for name, age_ms in one.published.items()]
+    return ", ".join([f"{one.holder} on {one.host}", f"epoch {one.epoch}", lease, *ages])
+
+
+def _ago(ms: int) -> str:
+    return f"{ms / 1000:.1f} s ago" if ms < MINUTE_MS else f"{ms // MINUTE_MS} min ago"
+
+
+def redis(look: Look) -> str:
+    """Tell of the store in a line."""
+    if look.version is None:
         return "does not tell of itself"
-    memory = f"{(redis.memory_bytes or 0) / MIB:.1f} MiB"
-    if redis.max_memory_bytes:
-        memory += f" of {redis.max_memory_bytes / MIB:.1f}"
-    words = [redis.version, redis.policy, redis.persistence, memory]
+    memory = f"{(look.memory_bytes or 0) / MIB:.1f} MiB"
+    if look.max_memory_bytes:
+        memory += f" of {look.max_memory_bytes / MIB:.1f}"
+    words = [look.version, look.policy, look.persistence, memory]
     return ", ".join(word for word in words if word)

@@ -3,13 +3,16 @@
 1. Judge what was given, so that nothing starts in vain: the Redis URL, the ports, the place of the
    file that tells of this cluster.
 2. Bind the one socket that all replicas accept on. Replica i also listens on the port + i.
-3. Without `--config`, write a demo configuration for two simulated engines.
+3. Without `--config`, write a demo configuration for two simulated engines. A configuration may
+   bring engines of its own (`engines.yaml`).
 4. Take the store: the Redis of `--redis` or `REDIS_URL`, else a private server, else the embedded
    store.
-5. Start the engines and the replicas, and wait until each says that it is ready.
+5. Start the engines, the replicas and, but on the embedded store, a coordinator, and wait until
+   each says that it is ready.
 6. Print where everything is, and watch until a signal comes or a process ends by itself.
 
-At the end the replicas drain first; then the engines go, then the store. A second signal hurries.
+At the end the replicas drain first; then the coordinator and the engines go, then the store. A
+second signal hurries.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Any
 from gateway.commands.cluster import CannotStart, Cluster, Interrupted, Place
 from gateway.commands.conceal import conceal_password, redis_cli
 from gateway.commands.demo import without_other_files, write_demo
+from gateway.commands.engines import Engine, read_engines
 from gateway.commands.ports import HIGHEST, port
 from gateway.commands.processes import Interrupts
 from gateway.commands.running import (
@@ -41,9 +45,12 @@ from gateway.commands.running import (
 )
 from gateway.config.load import environment, load
 from gateway.config.result import Config
+from gateway.config.routewise_schema import RoutewiseParams
 from gateway.state.server import PrivateRedis, ServerFailed, find_server
 
 EMBEDDED = "embedded://"
+COORDINATOR = 90
+"""Where the coordinator listens, above the cluster's port."""
 ENGINES = {"engine-a": 100, "engine-b": 101}
 """The demo's engines, and where they listen above the cluster's port."""
 
@@ -85,7 +92,7 @@ def _run(
     given = args.redis or environ.get("REDIS_URL")
     if given:
         _judge_redis(given)
-    _judge_ports(args, 1 if given == EMBEDDED else 2)
+    _judge_ports(args, is_embedded=given == EMBEDDED)
     path = running_file(environ)
     _in_its_folder(path, lambda: prepare(path))
     place = Place(args.host, args.port)
@@ -94,9 +101,11 @@ def _run(
     environ = {**environ, "CONCORD_ADMIN_KEY": admin_key}
     if args.config:
         folder = args.config.resolve()
+        engines = read_engines(folder)
     else:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="concord-demo-")))
-        write_demo(folder, [place.port + offset for offset in ENGINES.values()])
+        engines = [Engine(name=name, port=place.port + above) for name, above in ENGINES.items()]
+        write_demo(folder, [engine.port for engine in engines])
         environ = without_other_files(environ)
     config = _load(folder, environ, given)
     store = None if given else _private_store(stack)
@@ -106,10 +115,11 @@ def _run(
 
     cluster = Cluster(interrupts, store)
     stack.callback(cluster.stop, config.settings.server.drain_timeout_s)
-    if not args.config:
-        ports = {name: place.port + offset for name, offset in ENGINES.items()}
-        cluster.start_engines(ports, environ)
+    for engine in engines:
+        cluster.start_engine(engine.name, engine.port, engine.command(), environ)
     cluster.start_replicas(place, replicas, folder, listener, environ)
+    if redis != EMBEDDED:
+        cluster.start_coordinator(place, COORDINATOR, folder, environ)
     cluster.wait_until_ready()
 
     running = Running(
@@ -156,8 +166,9 @@ def _judge_redis(url: str) -> None:
         raise CannotStart(str(problem)) from problem
 
 
-def _judge_ports(args: argparse.Namespace, replicas: int) -> None:
-    above = max([args.replicas or replicas, *([] if args.config else ENGINES.values())])
+def _judge_ports(args: argparse.Namespace, *, is_embedded: bool) -> None:
+    others = [1] if is_embedded else [2, COORDINATOR]
+    above = max([args.replicas or 1, *others, *([] if args.config else ENGINES.values())])
     if args.port + above > HIGHEST:
         raise CannotStart(
             f"the ports up to {above} above --port are needed, too, so that {args.port} is too "
@@ -205,6 +216,8 @@ def _print(running: Running, config: Config) -> None:
     print(f"admin_key: {running.admin_key}")
     print(f"redis: {redis_cli(running.redis)}")
     print(f"curl: {shlex.join(call)}")
+    if isinstance(config.models[model].router_params, RoutewiseParams):
+        print(f"watch: watch -n 1 concord explain {shlex.quote(model)} --prompt-tokens 1000")
     print("ready", flush=True)
 
 

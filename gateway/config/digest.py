@@ -10,6 +10,8 @@ import msgspec
 from gateway.config.schema import Settings
 
 _SECRETS = frozenset({"api_key", "api_keys", "key"})
+_ALL_SECRET = "headers"
+"""A mapping each of whose values may be a secret."""
 
 
 def config_digest(trees: list[object], settings: Settings) -> str:
@@ -25,15 +27,21 @@ def config_digest(trees: list[object], settings: Settings) -> str:
 
 def _public(value: object) -> Any:
     if isinstance(value, dict):
-        return {
-            key: _secret(item) if key in _SECRETS else _public(item) for key, item in value.items()
-        }
+        return {key: _judged(key, item) for key, item in value.items()}
     if isinstance(value, list):
         return [_public(item) for item in value]
     return value
 
 
+def _judged(key: str, item: object) -> Any:
+    if key == _ALL_SECRET and isinstance(item, dict):
+        return {name: _secret(value) for name, value in item.items()}
+    return _secret(item) if key in _SECRETS else _public(item)
+
+
 def _secret(value: object) -> Any:
     if isinstance(value, list):
         return [_secret(item) for item in value]
+    if isinstance(value, dict):
+        return _public(value)
     return value if isinstance(value, str) and value.startswith("${") else None

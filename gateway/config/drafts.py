@@ -21,6 +21,9 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     split: Split
     strategies: Mapping[str, type[Struct]]
     counts_prefill: bool
+    recovery_probes: bool
+    cooldown_time: float | None
+    max_cooldown: float
     host_id: str
     shared_redis: bool
     serving: bool

@@ -11,6 +11,7 @@ from __future__ import annotations
 from gateway.config.drafts import ModelDraft, RouteDraft, Surroundings
 from gateway.config.expand import Missing
 from gateway.config.problems import Problems, within
+from gateway.config.upstream_keys import text_of
 
 _INHERITED = ("base_url", "api_key", "api_keys")
 
@@ -64,7 +65,7 @@ def _leaves_a_key(missing: Missing, draft: ModelDraft, route: RouteDraft) -> boo
     for owner in (draft, route):
         if missing.path.startswith(f"{owner.path}.api_keys["):
             keys = owner.entry.api_keys if owner.entry else None
-            return any(key.strip() for key in keys or ())
+            return any(text_of(key).strip() for key in keys or ())
     return False
 
 

@@ -3,67 +3,48 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from gateway.config.limit_schema import MODE, ZERO, Count, CountLimit, Mode, RateLimit
 from gateway.config.schema import Role
 
-_ZERO = {"when_zero": "leave it out for no limit; to allow nothing, take the key away"}
 _NAME = {"form": "1 to 128 of A-Z a-z 0-9 . _ @ / -"}
 _DURATION = {
     "form": "a whole number and s, m, h or d, such as 30d",
     "null_means": "",
 }
 _DATE = {"form": "a date with a time and an offset, such as 2027-01-31T00:00:00Z"}
-Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Dollars = Annotated[float, Meta(ge=0.000_001, le=1_000_000)]
 """In billionths, the sum of two such is exact in Lua."""
 HOLDER_ID = r"^[A-Za-z0-9._@/-]{1,128}\Z"
 HolderId = Annotated[str, Meta(pattern=HOLDER_ID, extra=_NAME)]
-Mode = Literal["enforce", "shadow"]
-_MODE = Meta(description="enforce, or shadow: count what it would refuse, and let it pass.")
-
-
-class CountLimit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A limit that says more than its number."""
-
-    limit: Annotated[Count, Meta(description="The number.", extra=_ZERO)]
-    mode: Annotated[Mode, _MODE] = "enforce"
-
-
-class RateLimit(CountLimit, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A limit per minute that says more than its number."""
-
-    window: Annotated[
-        Literal["sliding", "fixed"],
-        Meta(description="sliding, or fixed: a minute that begins with its first request."),
-    ] = "sliding"
 
 
 class MoneyLimit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A budget that says more than its number."""
 
-    limit: Annotated[Dollars, Meta(description="US dollars.", extra=_ZERO)]
-    mode: Annotated[Mode, _MODE] = "enforce"
+    limit: Annotated[Dollars, Meta(description="US dollars.", extra=ZERO)]
+    mode: Annotated[Mode, MODE] = "enforce"
 
 
 class Limited(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits: a number, or `{limit: number, mode: shadow}` to see what it would refuse."""
 
     rpm: Annotated[
-        Count | RateLimit | None, Meta(description="Requests per minute.", extra=_ZERO)
+        Count | RateLimit | None, Meta(description="Requests per minute.", extra=ZERO)
     ] = None
     tpm: Annotated[
         Count | RateLimit | None,
-        Meta(description="Tokens per minute, of prompts and of answers.", extra=_ZERO),
+        Meta(description="Tokens per minute, of prompts and of answers.", extra=ZERO),
     ] = None
     max_parallel_requests: Annotated[
-        Count | CountLimit | None, Meta(description="Requests at a time.", extra=_ZERO)
+        Count | CountLimit | None, Meta(description="Requests at a time.", extra=ZERO)
     ] = None
     max_budget: Annotated[
         Dollars | MoneyLimit | None,
-        Meta(description="US dollars per budget_duration.", extra=_ZERO),
+        Meta(description="US dollars per budget_duration.", extra=ZERO),
     ] = None
     budget_duration: Annotated[
         Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,8}[smhd]\Z")] | None,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from gateway.config.keys_schema import CountLimit, Limited, MoneyLimit, RateLimit
+from gateway.config.keys_schema import Limited, MoneyLimit
+from gateway.config.limit_schema import CountLimit, RateLimit
 from gateway.config.problems import Problems, join
 from gateway.config.schema import YEAR_S
-from gateway.core.limits import Limit, Limits
+from gateway.core.limits import EndpointLimits, Limit, Limits
 
 NANO_USD = 1_000_000_000
 _COUNTS = ("rpm", "tpm", "max_parallel_requests")
+_OF_ENDPOINTS = ("rpm", "tpm", "itpm", "otpm", "max_parallel_requests")
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
@@ -24,6 +27,11 @@ def build_limits(entry: Limited, path: str, problems: Problems) -> Limits:
         max_budget=_limit(entry.max_budget, NANO_USD),
         budget_duration_ms=duration_ms,
     )
+
+
+def endpoint_limits(inherited: Callable[[str, Any], Any]) -> EndpointLimits:
+    """Read a route's limits, by name, as far as it or its model has them."""
+    return EndpointLimits(**{name: _limit(inherited(name, None), 1) for name in _OF_ENDPOINTS})
 
 
 def write_limits(limits: Limits) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gateway.config.models_schema import ModelEntry, Pricing, RouteEntry
 from gateway.config.prices import as_text
+from gateway.config.routewise_schema import RoutewiseParams
 from gateway.core.route import Model, Route
 
 _DEFAULTS: tuple[tuple[str, Any], ...] = (
@@ -31,6 +32,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     model_type: str
     router: str
     router_params: Struct | None
+    router_params_given: frozenset[str]
 
 
 def assemble(
@@ -49,6 +51,7 @@ def assemble(
         model_type=standing.model_type,
         router=standing.router,
         router_params=standing.router_params,
+        router_params_given=standing.router_params_given,
         context_length=min(each["context_length"]),
         max_output_length=min(each["max_output_length"]),
         input_modalities=_union(each["input_modalities"]),
@@ -58,6 +61,8 @@ def assemble(
         supports_structured_output=any(each["supports_structured_output"]),
         supported_params=tuple(sorted(shared)),
         pricing=as_text(each["pricing"][0]),
+        counts_tokens=isinstance(standing.router_params, RoutewiseParams)
+        or any(route.limits.counts_tokens for _, route in pairs),
     )
 
 

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.config.digest import config_digest
 from gateway.config.drafts import Surroundings
@@ -32,7 +32,9 @@ from gateway.config.settings import settle_settings
 from gateway.config.source import parse_yaml
 from gateway.config.split import Split
 from gateway.config.strategies import STRATEGY_PARAMS
+from gateway.config.supplies import judge_supplies
 from gateway.config.texts import holds_half_characters, is_text, judge_variable
+from gateway.config.upstream_keys import join_providers
 from gateway.config.validate import read
 
 MODELS_FILE = "models.yaml"
@@ -122,6 +124,9 @@ class _Loading:
         )
         built = self._models(folder, files[MODELS_FILE], settings, split)
         if built is not None:
+            models = join_providers(built.models, self.env, self.problems)
+            built = structs.replace(built, models=models)
+            judge_supplies(models.values(), self.quota_fetchers, files[MODELS_FILE].problems)
             split.judge(built.declared, built.models, files[ROUTING_FILE].problems)
         callers = self._callers(files[KEYS_FILE], built, admin_key_sha256)
         if settings.auth == "none" and callers is not None:
@@ -137,11 +142,13 @@ class _Loading:
                 models=built.models,
                 names=built.names,
                 settings=settings,
+                quota_fetchers=self.quota_fetchers,
                 keys=callers.keys if callers else None,
                 users=callers.users if callers else {},
                 teams=callers.teams if callers else {},
                 admin_key_sha256=admin_key_sha256,
                 secret=secret,
+                host_id=self._host_id() if self.shared_redis else "",
                 digest=config_digest([file.raw for file in files.values()], settings),
             )
         return Loaded(
@@ -207,6 +214,7 @@ class _Loading:
         if file.expansion is not None:
             self._report_missing(file)
             content = read(file.expansion.tree, RoutingFile, "", file.problems)
+        self.quota_fetchers = content.quota_fetchers if content else {}
         return settle_settings(
             content or RoutingFile(), self.env, self.strategies, file.problems, self.problems
         )
@@ -238,6 +246,9 @@ class _Loading:
             split=split,
             strategies=self.strategies,
             counts_prefill=settings.prefill.enabled,
+            recovery_probes=settings.recovery_probes,
+            cooldown_time=settings.cooldown_time,
+            max_cooldown=settings.max_cooldown,
             host_id=self._host_id(),
             shared_redis=self.shared_redis,
             serving=self.serving,

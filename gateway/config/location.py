@@ -41,6 +41,14 @@ def locate(kind: str, base_url: str, *, host_id: str, shared_redis: bool) -> str
     return f"{kind}-api"
 
 
+def is_local(base_url: str) -> bool:
+    """Say whether an address is this host's own. One that cannot be read is taken for remote."""
+    try:
+        return (urlsplit(base_url).hostname or "").rstrip(".") in _LOCAL
+    except ValueError:
+        return False
+
+
 def is_shared(redis_url: str | None) -> bool:
     """Say whether replicas on other hosts may use this Redis; `None` is the embedded store."""
     if redis_url is None or redis_url == "embedded" or redis_url.startswith("unix://"):

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.config.cooldown import cooldown_policy
 from gateway.config.drafts import ModelDraft, RouteDraft, Surroundings
 from gateway.config.expand import Missing
 from gateway.config.gaps import drop_incomplete
@@ -26,11 +27,14 @@ from gateway.config.models_schema import (
     ModelEntry,
     RouteEntry,
 )
+from gateway.config.offload import read_offload
 from gateway.config.prices import judge_prices
 from gateway.config.problems import Problems, within
 from gateway.config.routes import RouteBuilder
+from gateway.config.routewise_schema import NOT_YET, RoutewiseParams
 from gateway.config.settings import DEFAULT_STRATEGY, unknown_strategy
-from gateway.config.strategies import ExpectedTtftParams
+from gateway.config.strategies import REMOVED_PARAMS, ExpectedTtftParams
+from gateway.config.supplies import with_supplies
 from gateway.config.validate import read
 from gateway.core.route import Model, Route
 
@@ -154,13 +158,16 @@ def _build(draft: ModelDraft, around: Surroundings, problems: Problems) -> Model
         model_type=_model_type(entry, draft.path, problems),
         router=entry.router or around.default_router,
         router_params=_router_params(draft, entry, around, problems),
+        router_params_given=frozenset(entry.router_params or ()),
     )
-    builder = RouteBuilder(entry, draft.path, draft.tree, around, problems)
+    policy = cooldown_policy(entry, draft.path, kept, problems)
+    builder = RouteBuilder(entry, draft.path, draft.tree, around, problems, cooldown_policy=policy)
     routes = [
         (one.path, one.entry, route)
         for one in kept
         if one.entry is not None and (route := builder.build(one))
     ]
+    routes = with_supplies(routes, standing.router_params, problems)
     _judge_locations([(path, route) for path, _, route in routes], problems)
     if routes and not any(route.weight for _, _, route in routes):
         problems.warning(
@@ -175,7 +182,17 @@ def _build(draft: ModelDraft, around: Surroundings, problems: Problems) -> Model
     if standing.router == around.default_router == DEFAULT_STRATEGY:
         placed = around.split.over({entry.id, *entry.aliases}, placed)
     entries = {route.location: one for _, one, route in routes}
-    return assemble(entry, standing, [(entries[route.location], route) for route in placed])
+    model = assemble(entry, standing, [(entries[route.location], route) for route in placed])
+    if entry.offload is None:
+        return model
+    offload = read_offload(
+        entry.offload,
+        f"{draft.path}.offload",
+        model,
+        has_all_routes=len(routes) == len(draft.routes),
+        problems=problems,
+    )
+    return msgspec.structs.replace(model, offload=offload)
 
 
 def _required_role(entry: ModelEntry, path: str, problems: Problems) -> str:
@@ -208,7 +225,13 @@ def _router_params(
             f"{router} draws by weight alone while prefill.enabled is false",
         )
     given = {} if entry.router_params is None else draft.tree["router_params"]
-    return read(given, params, f"{draft.path}.router_params", problems)
+    path, removed = f"{draft.path}.router_params", REMOVED_PARAMS.get(router)
+    found = read(given, params, path, problems, misplaced=removed)
+    if isinstance(found, RoutewiseParams):
+        for key, value in NOT_YET.items():
+            if getattr(found, key) != value:
+                problems.warning(f"{path}.{key}", "has no effect in this version")
+    return found
 
 
 def _judge_locations(routes: list[tuple[str, Route]], problems: Problems) -> None:

@@ -10,7 +10,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.config.schema import Role, TimeoutOverrides
+from gateway.config.cooldown_schema import AllowedFailsPolicy, Fails
+from gateway.config.limit_schema import Count, CountLimit, RateLimit
+from gateway.config.offload_schema import OffloadEntry
+from gateway.config.schema import Pause, Role, TimeoutOverrides
 
 Price = str | int | float
 Name = Annotated[str, Meta(min_length=1)]
@@ -20,6 +23,7 @@ _PLAIN = {"form": "one or more of A-Z a-z 0-9 . _ @ -"}
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-9, 1e9
 """Of a route in service. Sums and shares of such weights neither overflow nor vanish."""
 Limit = Annotated[int, Meta(ge=1)]
+_ZERO = {"when_zero": "leave it out for no limit; weight: 0 takes a route out of service"}
 
 
 class Pricing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +55,20 @@ class QuotaSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     unit: Annotated[Name, Meta(description="Unit of the record.")]
 
 
+class UpstreamKeyEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An upstream key that is kept for some callers."""
+
+    key: Annotated[str, Meta(description="The key, best as `${VARIABLE}`.")]
+    min_role: Annotated[
+        Role,
+        Meta(description="Lowest role whose requests may spend it: free is all."),
+    ] = "free"
+
+    def __repr__(self) -> str:
+        """Leave the key out."""
+        return f"UpstreamKeyEntry(min_role={self.min_role!r})"
+
+
 class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of a model that each of its routes may override."""
 
@@ -62,8 +80,8 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     api_key: Annotated[str | None, Meta(description="Upstream key, best as `${VARIABLE}`.")] = None
     api_keys: Annotated[
-        tuple[str, ...] | None,
-        Meta(description="Several upstream keys, the first of which is used so far."),
+        tuple[str | UpstreamKeyEntry, ...] | None,
+        Meta(description="Several upstream keys: strings, or mappings to keep one for a role."),
     ] = None
     provider_model_id: Annotated[
         Name | None, Meta(description="The upstream's name of the model (default: its id).")
@@ -114,6 +132,23 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["http1", "aiohttp"] | None,
         Meta(description="aiohttp goes through HTTPS_PROXY and costs more (default http1)."),
     ] = None
+    rpm: Annotated[
+        Count | RateLimit | None,
+        Meta(description="Requests per minute, of each endpoint.", extra=_ZERO),
+    ] = None
+    tpm: Annotated[
+        Count | RateLimit | None,
+        Meta(description="Tokens per minute, of prompts and of answers.", extra=_ZERO),
+    ] = None
+    itpm: Annotated[
+        Count | RateLimit | None, Meta(description="Prompt tokens per minute.", extra=_ZERO)
+    ] = None
+    otpm: Annotated[
+        Count | RateLimit | None, Meta(description="Answer tokens per minute.", extra=_ZERO)
+    ] = None
+    max_parallel_requests: Annotated[
+        Count | CountLimit | None, Meta(description="Requests at a time.", extra=_ZERO)
+    ] = None
     extra_body: Annotated[
         dict[str, Any] | None, Meta(description="Fields added to every upstream request.")
     ] = None
@@ -128,6 +163,31 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     priority_scheduling: Annotated[
         bool | None,
         Meta(description="Whether the engine takes a priority with each request (default false)."),
+    ] = None
+    recovery_probes: Annotated[
+        bool | None,
+        Meta(
+            description="Whether the coordinator tries an endpoint that is out, with a request for "
+            "one token (default: that of routing.yaml)."
+        ),
+    ] = None
+    cooldown_time: Annotated[
+        Pause | None,
+        Meta(
+            description="Seconds for which an endpoint pauses at the least; 0 is never (default: "
+            "that of routing.yaml)."
+        ),
+    ] = None
+    allowed_fails: Annotated[
+        Fails | None,
+        Meta(
+            description="So many failures within cooldown_time are no reason to pause (with an "
+            "allowed_fails_policy 3, else there is no such number)."
+        ),
+    ] = None
+    allowed_fails_policy: Annotated[
+        AllowedFailsPolicy | None,
+        Meta(description="The same by class of failure; a route's adds to its model's, see below."),
     ] = None
     route_metadata: Annotated[
         dict[str, Any] | None, Meta(description="Free data kept with the route. No effect yet.")
@@ -162,23 +222,33 @@ class RouteEntry(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     provider_type: Annotated[
         Literal["on_demand", "quota", "concurrency"],
-        Meta(description="How the provider's capacity is bought. No effect yet."),
+        Meta(
+            description="How the provider's capacity is bought: by the request, as a quota, or so "
+            "many at a time. Only the router routewise goes by it."
+        ),
     ] = "on_demand"
     quota: Annotated[
-        Amount | None, Meta(description="`{limit: n}`, requests per period. No effect yet.")
+        Amount | None,
+        Meta(description="`{limit: n}`, requests per period."),
     ] = None
     quota_source: Annotated[
         QuotaSource | None,
-        Meta(description="Where the used part of the quota is read. No effect yet."),
+        Meta(
+            description="Where the used part of the quota is read, see quota_fetchers; the "
+            "provider `local` counts `requests` per `day` here."
+        ),
     ] = None
     concurrency: Annotated[
-        Amount | None, Meta(description="`{limit: n}`, requests at a time. No effect yet.")
+        Amount | None,
+        Meta(description="`{limit: n}`, requests at a time."),
     ] = None
     quota_pool: Annotated[
-        Name | None, Meta(description="Id of a quota shared by routes. No effect yet.")
+        Name | None,
+        Meta(description="Id of a quota that routes share, across models (default: its own)."),
     ] = None
     concurrency_pool: Annotated[
-        Name | None, Meta(description="Id of a concurrency limit shared by routes. No effect yet.")
+        Name | None,
+        Meta(description="Id of such a limit that routes share, across models (default: its own)."),
     ] = None
     routewise_pool: Annotated[
         Name | None, Meta(description="Id of a latency profile shared by routes. No effect yet.")
@@ -211,6 +281,17 @@ class ModelEntry(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     router_params: Annotated[
         dict[str, Any] | None, Meta(description="Parameters of the strategy.")
+    ] = None
+    cooldown_policy: Annotated[
+        Literal["hybrid", "litellm"] | None,
+        Meta(
+            description="When endpoints pause, see Cooldowns (default: litellm where "
+            "cooldown_time, allowed_fails or allowed_fails_policy is given, else hybrid)."
+        ),
+    ] = None
+    offload: Annotated[
+        OffloadEntry | None,
+        Meta(description="A route that is kept for requests the others cannot place, see below."),
     ] = None
     required_role: Annotated[
         Role | None, Meta(description="Lowest role that may use the model (default free).")

@@ -35,6 +35,11 @@ _SECTIONS = (
     ("ROUTING_PRIORITY_INTERACTIVE", "priorities", "interactive"),
     ("ROUTING_PRIORITY_LARGE", "priorities", "large"),
     ("ROUTING_PRIORITY_ELEPHANT", "priorities", "elephant"),
+    ("UPSTREAM_CONCURRENCY_ENABLED", "upstream_concurrency", "enabled"),
+    ("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "upstream_concurrency", "initial"),
+    ("UPSTREAM_CONCURRENCY_MAX_LIMIT", "upstream_concurrency", "max"),
+    ("UPSTREAM_CONCURRENCY_PROBE_SUCCESS_INTERVAL", "upstream_concurrency", "success_interval"),
+    ("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", "upstream_concurrency", "acquire_timeout"),
 )
 
 _TIMEOUTS = (
@@ -43,17 +48,11 @@ _TIMEOUTS = (
     ("STREAM_FIRST_BYTE_TIMEOUT_SECONDS", "first_byte"),
 )
 
-_Count = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
 _Timeout = Annotated[float, Meta(le=YEAR_S)]
 """Below 0 it is off, as 0 is."""
 
 _CHECKED_ONLY: tuple[tuple[str, Any], ...] = (
-    ("UPSTREAM_CONCURRENCY_ENABLED", bool),
-    ("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", _Count),
-    ("UPSTREAM_CONCURRENCY_MAX_LIMIT", _Count),
-    ("UPSTREAM_CONCURRENCY_PROBE_SUCCESS_INTERVAL", _Count),
-    ("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", Seconds),
     ("STREAM_MAX_IDLE_S", Seconds),
     ("STREAM_MAX_FIRST_FRAME_IDLE_S", Seconds),
     ("REQUEST_TIMEOUT_SECONDS", Seconds),
@@ -78,6 +77,9 @@ def apply_environment(file: RoutingFile, env: Mapping[str, str], problems: Probl
         circuit=_override(file.circuit, "circuit", env, problems),
         affinity=_override(file.affinity, "affinity", env, problems),
         prefill=msgspec.structs.replace(prefill, priorities=priorities),
+        upstream_concurrency=_override(
+            file.upstream_concurrency, "upstream_concurrency", env, problems
+        ),
         timeouts=_override_timeouts(file.timeouts, env, problems),
         auth=_auth(file, env, problems),
     )

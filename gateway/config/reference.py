@@ -15,7 +15,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.config.keys_schema import KeyEntry, Limited, RateLimit, TeamEntry, UserEntry
+from gateway.config.cooldown_schema import AllowedFailsPolicy
+from gateway.config.coordinator_schema import CoordinatorSettings
+from gateway.config.keys_schema import KeyEntry, Limited, TeamEntry, UserEntry
+from gateway.config.limit_schema import RateLimit
 from gateway.config.models_schema import (
     Amount,
     ModelEntry,
@@ -23,7 +26,11 @@ from gateway.config.models_schema import (
     QuotaSource,
     RouteEntry,
     Shared,
+    UpstreamKeyEntry,
 )
+from gateway.config.offload_schema import OffloadEntry
+from gateway.config.quota_schema import QuotaFetcher, Usage
+from gateway.config.routewise_reference import ROUTEWISE
 from gateway.config.schema import (
     Affinity,
     Circuit,
@@ -31,10 +38,13 @@ from gateway.config.schema import (
     LimitSettings,
     Prefill,
     Priorities,
+    RetryBudget,
     RoutingFile,
     Server,
     State,
     TimeoutOverrides,
+    UpstreamConcurrency,
+    UpstreamKeys,
 )
 from gateway.config.strategies import STRATEGY_PARAMS
 
@@ -69,6 +79,9 @@ Some settings can be overridden from the environment, by the names HybridInferen
 `ROUTING_PREFILL_ELEPHANT_TOKENS`, `ROUTING_PREFILL_ELEPHANT_LIMIT`,
 `ROUTING_PREFILL_AFFINITY_CEILING`, `ROUTING_PREFILL_HINT_TTL_SEC`,
 `ROUTING_PRIORITY_INTERACTIVE`, `ROUTING_PRIORITY_LARGE`, `ROUTING_PRIORITY_ELEPHANT`,
+`UPSTREAM_CONCURRENCY_ENABLED`, `UPSTREAM_CONCURRENCY_INITIAL_LIMIT`,
+`UPSTREAM_CONCURRENCY_MAX_LIMIT`, `UPSTREAM_CONCURRENCY_PROBE_SUCCESS_INTERVAL`,
+`UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC`,
 `UPSTREAM_COMPLETION_TIMEOUT_S`, `STREAM_IDLE_TIMEOUT_SECONDS`,
 `STREAM_FIRST_BYTE_TIMEOUT_SECONDS`, `USER_AUTH_ENABLED`. A value that does not parse is a warning
 and changes nothing.
@@ -78,6 +91,7 @@ and changes nothing.
 | `MODELS_CONFIG_PATH`, `ROUTING_CONFIG_PATH` | other places of the two files |
 | `CONCORD_ADMIN_KEY` | a key that is always an administrator's |
 | `CONCORD_SECRET` | what ids of callers and digests of prompts are keyed with in Redis |
+| `<PROVIDER>_API_KEY`, `…_API_KEY1` to `20` | more keys for all routes with this `provider` |
 | `CONCORD_HOST_ID` | this host's name in the locations of local engines (default: hostname) |
 
 ## Locations
@@ -92,6 +106,84 @@ A route's endpoint is known as `model:location` in state, logs and metrics.
 | another kind, such as zai, `https://api.z.ai/v4` | `zai-api` |
 
 Two routes of one model may not share a location; `location:` gives one of them another.
+
+## Upstream keys
+
+A route's keys are those of its `api_key` or `api_keys`, then those of its provider in the
+environment, then those that were added at run time (`POST /admin/provider-keys`). The label
+`provider` names an account: all routes that bear it share the last two, also one that lists no key
+itself, unless its address begins with `http://`: no key goes out in plain text for a label's sake.
+`DEEPSEEK_API_KEY` is of the provider `deepseek`; in the variable's name the label is in
+capitals, with `_` for all that is neither a letter nor a digit.
+
+```yaml
+api_keys: [${FREE_KEY}, {key: ${PAID_KEY}, min_role: pro}]
+```
+
+A key with a `min_role` is spent for callers of this role and above alone, and by these first. Where
+one key is written more than once under a provider, the most restrictive role counts. Among the keys
+that a caller may use, the first serves; one that is refused (401, 402, 403, 429) is left alone in
+the whole cluster for `upstream_keys.mute_seconds`, while another takes its place, also within the
+same request, which never goes out twice with one key. A caller stays with its key for five
+minutes. A route with one key that is kept for nobody asks nobody, and sends it.
+
+## Waiting, and what relieves it
+
+Requests to a provider's account, that is a `provider` label and an upstream key, wait in line in
+the whole cluster where more are under way than the account has been found to take
+(`upstream_concurrency`). After `acquire_timeout` a request goes to the next route. Engines on this
+host have no such limit, for they schedule by themselves.
+
+With `offload:` one route of a model is kept for requests that the others cannot place in time:
+
+```yaml
+offload: {route_id: zai-api, wait_seconds: 3, engine_queue_limit: 4, max_input_tokens: 60000}
+```
+
+- While any other route may be used this one is not, whatever its weight. It is also the last resort
+  when none is left. No caller is pinned to it.
+- A request that has waited in line for `wait_seconds`, and a stream that has had no output that
+  long after it was sent, goes there. That counts against no endpoint, and is forgotten: the next
+  request begins where it would have begun. Should the offload route fail, the request returns to
+  where it was, and waits as long as it takes.
+- `engine_queue_limit` bounds the streams that an engine on this host has been sent and not begun to
+  answer. All others wait in the gateway, where leaving costs the engine nothing. The line is the
+  engine's, whatever models lead to it; the limit that came last holds. A stream that may not be
+  offloaded goes over the limit after `acquire_timeout`.
+- For prompts of more than `max_input_tokens`, and requests pinned to a route, there is no offload
+  route.
+
+Operators set other policies at run time (`PUT /admin/routing/offload-routes/{model}`), which hold
+in place of these until they are deleted. A policy whose route is out of service has no effect.
+
+## Cooldowns
+
+An endpoint that cools down gets no request for a while: no replica's next request goes there. A
+success meanwhile ends nothing, and of two pauses the one that ends later counts. Where all
+endpoints of a model pause, a request is answered 429 with the time until the first of them is back.
+
+How long: `cooldown_time` of the route, the model or routing.yaml, whichever is nearest; a
+Retry-After (in seconds, also fractions of them, as a date, or `retry-after-ms`) can lengthen that
+up to `max_cooldown`. Without a `cooldown_time` what the Retry-After says, without that, or where it
+says 0, 5 seconds. A `cooldown_time` of 0 is never a pause.
+
+When, as `cooldown_policy` of the model says: of the failures with 401, 402, 404, 408, 429 and 5xx,
+with a timeout, or with an answer that is none,
+
+- `hybrid`: those with a Retry-After. Besides, failures open the endpoint's `circuit`.
+- `litellm`: those of this table, counted in the whole cluster over the last minute. Besides,
+  failures open the `circuit`, but for 429.
+
+| failure | the model's only endpoint in service | one of several |
+|---|---|---|
+| 429, 402 | never | at once |
+| 401, 404 | at once | at once |
+| others | when all of 1000 or more attempts have failed | when more than half of 5 or more have |
+
+Under `litellm` a number of `allowed_fails` takes the table's place: an endpoint pauses when more
+have failed within its `cooldown_time` (5 seconds if there is none), 0 being at the first; a model's
+only endpoint never does. With an `allowed_fails_policy` each class that it names is counted alone,
+also one that is no reason otherwise.
 
 ## Strategies
 
@@ -116,6 +208,9 @@ _FILES: tuple[tuple[str, tuple[tuple[str, type[Struct]], ...]], ...] = (
             ("models[]", ModelEntry),
             ("models[].route[]", RouteEntry),
             ("models[] and models[].route[]", Shared),
+            ("api_keys[] that is a mapping", UpstreamKeyEntry),
+            ("allowed_fails_policy", AllowedFailsPolicy),
+            ("models[].offload", OffloadEntry),
             ("pricing", Pricing),
             ("quota, concurrency", Amount),
             ("quota_source", QuotaSource),
@@ -134,6 +229,12 @@ _FILES: tuple[tuple[str, tuple[tuple[str, type[Struct]], ...]], ...] = (
             ("server", Server),
             ("state", State),
             ("limits", LimitSettings),
+            ("upstream_concurrency", UpstreamConcurrency),
+            ("upstream_keys", UpstreamKeys),
+            ("quota_fetchers.<provider>", QuotaFetcher),
+            ("quota_fetchers.<provider>.usages[]", Usage),
+            ("retry_budget", RetryBudget),
+            ("coordinator", CoordinatorSettings),
             ("local_deployment[], remote_deployment[]", Deployment),
         ),
     ),
@@ -153,7 +254,7 @@ _WORDS = {str: "string", int: "int", float: "number", bool: "bool", datetime: "d
 
 def render() -> str:
     """Return the whole page."""
-    parts = [_INTRODUCTION]
+    parts = [_INTRODUCTION, ROUTEWISE]
     for file, tables in _FILES:
         parts.append(f"## {file}\n")
         parts += [_table(title, struct) for title, struct in tables]
@@ -206,7 +307,9 @@ def _type(kind: Any) -> str:
     if origin is typing.Literal:
         return ", ".join(f"`{word}`" for word in inner)
     if origin in (tuple, list):
-        return "list" if inner[0] is Any else f"list of {_type(inner[0])}s"
+        if inner[0] is Any:
+            return "list"
+        return f"list of {_type(inner[0]).replace(' or ', 's or ')}s"
     if origin is dict or issubclass(kind, Struct):
         return "mapping"
     return _WORDS[kind] + limits

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gateway.config.problems import Problem
+from gateway.config.quota_schema import QuotaFetcher
 from gateway.config.schema import Role, Settings
 from gateway.core.limits import Limits
 from gateway.core.route import Model
@@ -47,6 +48,8 @@ class Config(Struct, frozen=True, kw_only=True):
     names: Mapping[str, str]
     """Every id and alias -> id."""
     settings: Settings
+    quota_fetchers: Mapping[str, QuotaFetcher] = {}
+    """By provider."""
     keys: tuple[KeyRecord, ...] | None = None
     """`None` when there is no keys.yaml: requests are anonymous then."""
     users: Mapping[str, User] = {}
@@ -55,8 +58,15 @@ class Config(Struct, frozen=True, kw_only=True):
     admin_key_sha256: str | None = None
     secret: str | None = None
     """What ids are keyed with before they enter Redis."""
+    host_id: str = ""
+    """Tells engines on this host from others', where Redis may be shared by several hosts."""
     digest: str
     """Equal on replicas with equal files and settings; says nothing of secrets."""
+
+    @property
+    def routes(self) -> list[Route]:
+        """Those of all models."""
+        return [route for model in self.models.values() for route in model.routes]
 
     def __repr__(self) -> str:
         """Name the configuration without its secrets."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from gateway.config import kinds
 from gateway.config.addresses import judge_base_url
+from gateway.config.cooldown import cooldown_rules
 from gateway.config.drafts import RouteDraft, Surroundings
-from gateway.config.expand import Unset
+from gateway.config.limits import endpoint_limits
 from gateway.config.location import locate
-from gateway.config.models_schema import ModelEntry, RouteEntry
-from gateway.config.prices import judge_prices
+from gateway.config.models_schema import ModelEntry, Pricing, RouteEntry
+from gateway.config.prices import as_text, judge_prices
 from gateway.config.problems import Problems, did_you_mean
+from gateway.config.upstream_keys import read_keys
+from gateway.core.prices import Prices
 from gateway.core.route import Route
 
 
@@ -27,12 +29,15 @@ class RouteBuilder:
         tree: Mapping[str, Any],
         around: Surroundings,
         problems: Problems,
+        *,
+        cooldown_policy: str,
     ) -> None:
         self.model = model
         self.path = path
         self.around = around
         self.problems = problems
-        self.api_keys = self._keys(model.api_key, model.api_keys, tree, path)
+        self.cooldown_policy = cooldown_policy
+        self.api_keys = read_keys(model.api_key, model.api_keys, tree, path, problems)
         self.timeouts = model.timeouts.over(around.timeouts) if model.timeouts else around.timeouts
 
     def build(self, draft: RouteDraft) -> Route | None:
@@ -43,7 +48,7 @@ class RouteBuilder:
         kind = self._kind(entry, draft.path)
         base_url = self._base_url(entry, draft.path)
         has_keys = "api_key" in draft.tree or "api_keys" in draft.tree
-        api_keys = self._keys(entry.api_key, entry.api_keys, draft.tree, draft.path)
+        api_keys = read_keys(entry.api_key, entry.api_keys, draft.tree, draft.path, self.problems)
         if entry.pricing:
             judge_prices(entry.pricing, f"{draft.path}.pricing", self.problems)
         if kind is None or base_url is None:
@@ -76,7 +81,11 @@ class RouteBuilder:
             extra_body=inherited("extra_body", {}),
             include_usage=inherited("include_usage", True),
             priority_scheduling=inherited("priority_scheduling", False),
+            recovery_probes=inherited("recovery_probes", self.around.recovery_probes),
             transport=inherited("transport", "http1"),
+            limits=endpoint_limits(inherited),
+            prices=Prices.of(as_text(inherited("pricing", Pricing()))),
+            cooldown=cooldown_rules(self.cooldown_policy, entry, model, self.around),
             timeouts=entry.timeouts.over(self.timeouts) if entry.timeouts else self.timeouts,
         )
 
@@ -120,37 +129,3 @@ class RouteBuilder:
             self.problems.error(path, *wrong)
             return None
         return url.rstrip("/")
-
-    def _keys(
-        self,
-        one: str | None,
-        several: tuple[str, ...] | None,
-        tree: Mapping[str, Any],
-        path: str,
-    ) -> tuple[str, ...]:
-        if "api_key" in tree and "api_keys" in tree:
-            self.problems.error(
-                f"{path}.api_keys", "both api_key and api_keys are given", "write one of the two"
-            )
-        keys: list[str] = []
-        for place, written in [
-            *([("api_key", one)] if one is not None else []),
-            *((f"api_keys[{index}]", key) for index, key in enumerate(several or ())),
-        ]:
-            key = written.strip()
-            if not key:
-                self.problems.warning(f"{path}.{place}", "is blank and left out")
-            elif not re.fullmatch(r"[\x21-\x7e]+", key):
-                self.problems.error(f"{path}.{place}", "must be printable ASCII without spaces")
-            else:
-                keys.append(key)
-        if several is not None and not keys and not self._has_gaps(tree):
-            self.problems.error(
-                f"{path}.api_keys", "holds no key", "remove it when the upstream needs none"
-            )
-        return tuple(dict.fromkeys(keys))
-
-    @staticmethod
-    def _has_gaps(tree: Mapping[str, Any]) -> bool:
-        listed = tree.get("api_keys")
-        return isinstance(listed, list) and any(isinstance(key, Unset) for key in listed)

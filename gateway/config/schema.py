@@ -10,12 +10,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from gateway.config.coordinator_schema import CoordinatorSettings
+from gateway.config.quota_schema import QuotaFetcher
 from gateway.core.route import Timeouts
 
 DAY_S = 86_400
 YEAR_S = 365 * DAY_S
 """No duration is longer, so that its milliseconds are exact everywhere they go, such as in Lua."""
 Seconds = Annotated[float, Meta(ge=0, le=YEAR_S)]
+Pause = Annotated[float, Meta(ge=0, le=DAY_S)]
 Role = Literal["free", "pro", "internal", "admin"]
 SESSION_FIELDS = ("prompt_cache_key", "metadata.user_id", "safety_identifier", "user")
 """Fields of a request's body that may tell one caller's conversations apart."""
@@ -202,12 +205,61 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the limits of callers are counted."""
+    """How the limits of callers and of endpoints are counted."""
 
     window_seconds: Annotated[
         float,
         Meta(ge=0.1, le=3600, description="Length of the minute that rpm and tpm are counted in."),
     ] = 60.0
+
+
+class RetryBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often requests for a model may fail over, in the whole cluster."""
+
+    enabled: Annotated[bool, Meta(description="Whether failover has a budget.")] = True
+    percent: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="Second and further attempts, of the first attempts of the last half to "
+            "one minute.",
+        ),
+    ] = 20
+    floor: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="So many are allowed in any case.")
+    ] = 3
+
+
+class UpstreamConcurrency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many requests are under way per provider label and upstream key, in the whole cluster."""
+
+    enabled: Annotated[bool, Meta(description="Whether there is such a limit.")] = True
+    initial: Annotated[
+        int, Meta(ge=0, description="What the limit begins with (0 counts as 1).")
+    ] = 8
+    max: Annotated[
+        int, Meta(ge=0, le=100_000, description="It never rises beyond this (0 counts as 1).")
+    ] = 64
+    success_interval: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="It rises by one after so many answers of 200, and falls by one with each "
+            "429 (0 counts as 1).",
+        ),
+    ] = 100
+    acquire_timeout: Annotated[
+        Seconds, Meta(description="How long a request waits for its turn before another route.")
+    ] = 30.0
+
+
+class UpstreamKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How keys toward a provider are used, where there are several or some are kept for a role."""
+
+    mute_seconds: Annotated[
+        float, Meta(gt=0, le=3600, description="How long a key that was refused is left alone.")
+    ] = 20.0
 
 
 class Deployment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -243,6 +295,15 @@ class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     server: Annotated[Server, Meta(description="See below.")] = Server()
     state: Annotated[State, Meta(description="See below.")] = State()
     limits: Annotated[LimitSettings, Meta(description="See below.")] = LimitSettings()
+    upstream_keys: Annotated[UpstreamKeys, Meta(description="See below.")] = UpstreamKeys()
+    quota_fetchers: Annotated[
+        dict[str, QuotaFetcher],
+        Meta(description="By provider, how it is asked what is left of its quotas, see below."),
+    ] = {}
+    retry_budget: Annotated[RetryBudget, Meta(description="See below.")] = RetryBudget()
+    upstream_concurrency: Annotated[UpstreamConcurrency, Meta(description="See below.")] = (
+        UpstreamConcurrency()
+    )
     local_fraction: Annotated[
         float | None,
         Meta(
@@ -251,16 +312,50 @@ class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         ),
     ] = None
     timeout: Annotated[
-        int, Meta(ge=0, le=YEAR_S, description="Seconds a health probe may take. No effect yet.")
+        int,
+        Meta(ge=0, le=YEAR_S, description="Seconds a health probe may take (0 counts as 1)."),
     ] = 2
     health_check: Annotated[
         int,
         Meta(
             ge=0,
             le=YEAR_S,
-            description="Seconds between health probes; 0 is off. No effect yet.",
+            description="Seconds between health probes, GET /health of each local_deployment by "
+            "the coordinator; 0 is off.",
         ),
     ] = 0
+    probe_effect: Annotated[
+        Literal["report", "circuit"],
+        Meta(
+            description="`report`: what health probes find is shown. `circuit`: "
+            "failure_threshold failed ones in a row open the circuit, and a passed one closes it: "
+            "for engines whose /health tells whether they can serve."
+        ),
+    ] = "report"
+    probe_concurrency: Annotated[
+        int, Meta(ge=1, le=1000, description="Health probes at a time, in the whole cluster.")
+    ] = 8
+    recovery_probes: Annotated[
+        bool,
+        Meta(
+            description="Whether the coordinator tries an endpoint that is out with a request for "
+            "one token before a client may. Also per model and per route."
+        ),
+    ] = False
+    cooldown_time: Annotated[
+        Pause | None,
+        Meta(
+            description="Seconds for which an endpoint pauses at the least; 0 is never. Without it "
+            "as long as its Retry-After says, else 5. Also per model and per route."
+        ),
+    ] = None
+    max_cooldown: Annotated[
+        float,
+        Meta(gt=0, le=DAY_S, description="The longest pause that a Retry-After is granted, in s."),
+    ] = 3600.0
+    coordinator: Annotated[CoordinatorSettings, Meta(description="See below.")] = (
+        CoordinatorSettings()
+    )
     logging: Annotated[
         dict[str, Any], Meta(description="Accepted for compatibility. No effect yet.")
     ] = field(default_factory=dict)
@@ -297,10 +392,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     server: Server = Server()
     state: State = State()
     limits: LimitSettings = LimitSettings()
+    upstream_keys: UpstreamKeys = UpstreamKeys()
+    retry_budget: RetryBudget = RetryBudget()
+    upstream_concurrency: UpstreamConcurrency = UpstreamConcurrency()
     default_router: str = "fixed"
     local_fraction: float = 0.5
     timeout: int = 2
     health_check: int = 0
+    probe_effect: Literal["report", "circuit"] = "report"
+    probe_concurrency: int = 8
+    recovery_probes: bool = False
+    cooldown_time: float | None = None
+    max_cooldown: float = 3600.0
+    coordinator: CoordinatorSettings = CoordinatorSettings()
     logging: dict[str, Any] = field(default_factory=dict)
     local_deployment: tuple[Deployment, ...] = ()
     remote_deployment: tuple[Deployment, ...] = ()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Mapping
+from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from gateway.config.addresses import judge_base_url
 from gateway.config.overrides import apply_environment, wants_routewise
@@ -14,14 +16,15 @@ from gateway.config.problems import Problems, did_you_mean
 from gateway.config.schema import (
     SESSION_FIELDS,
     Deployment,
-    Prefill,
     RoutingFile,
     Settings,
     State,
+    UpstreamConcurrency,
 )
 from gateway.core.route import Timeouts
 
 DEFAULT_STRATEGY = "fixed"
+S = TypeVar("S", bound=Struct)
 
 
 def settle_settings(
@@ -41,15 +44,29 @@ def settle_settings(
         affinity=msgspec.structs.replace(
             file.affinity, session_ids=_session_ids(file.affinity.session_ids, problems)
         ),
-        prefill=_at_least_one(file.prefill, problems),
+        prefill=_at_least_one(
+            file.prefill,
+            "prefill",
+            ("elephant_tokens", "elephant_limit"),
+            problems,
+        ),
+        upstream_concurrency=_upstream_concurrency(file.upstream_concurrency, problems),
         timeouts=file.timeouts.over(Timeouts()),
         server=file.server,
         state=file.state,
         limits=file.limits,
+        upstream_keys=file.upstream_keys,
+        retry_budget=file.retry_budget,
         default_router=_default_router(file, env, strategies, problems, env_problems),
         local_fraction=_local_fraction(file, problems),
         timeout=file.timeout,
         health_check=file.health_check,
+        probe_effect=file.probe_effect,
+        probe_concurrency=file.probe_concurrency,
+        recovery_probes=file.recovery_probes,
+        cooldown_time=file.cooldown_time,
+        max_cooldown=file.max_cooldown,
+        coordinator=file.coordinator,
         logging=file.logging,
         local_deployment=_deployments(file.local_deployment, "local_deployment", problems),
         remote_deployment=_deployments(file.remote_deployment, "remote_deployment", problems),
@@ -105,17 +122,26 @@ def _session_ids(names: tuple[str, ...], problems: Problems) -> tuple[str, ...]:
     return tuple(name if name in SESSION_FIELDS else name.lower() for name in names)
 
 
-def _at_least_one(prefill: Prefill, problems: Problems) -> Prefill:
-    for name in ("elephant_tokens", "elephant_limit"):
-        if getattr(prefill, name) == 0:
+def _upstream_concurrency(given: UpstreamConcurrency, problems: Problems) -> UpstreamConcurrency:
+    section = "upstream_concurrency"
+    names = ("initial", "max", "success_interval")
+    found = _at_least_one(given, section, names, problems)
+    if found.initial > found.max:
+        problems.warning(
+            f"{section}.initial",
+            f"is more than max, and {found.max} is what the limit begins with",
+            "raise max, or lower this",
+        )
+    return msgspec.structs.replace(found, initial=min(found.initial, found.max))
+
+
+def _at_least_one(section: S, path: str, names: tuple[str, ...], problems: Problems) -> S:
+    for name in names:
+        if getattr(section, name) == 0:
             problems.warning(
-                f"prefill.{name}", "0 counts as 1", "prefill.enabled: false switches this off"
+                f"{path}.{name}", "0 counts as 1", f"{path}.enabled: false switches this off"
             )
-    return msgspec.structs.replace(
-        prefill,
-        elephant_tokens=max(1, prefill.elephant_tokens),
-        elephant_limit=max(1, prefill.elephant_limit),
-    )
+    return msgspec.structs.replace(section, **{n: max(1, getattr(section, n)) for n in names})
 
 
 def _default_router(

@@ -12,6 +12,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.config.routewise_schema import REMOVED, RoutewiseParams
+
 
 class FixedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`router_params` of the strategy `fixed`: draw by configured weight."""
@@ -38,6 +40,8 @@ class ExpectedTtftParams(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 STRATEGY_PARAMS: Mapping[str, type[Struct]] = MappingProxyType(
-    {"fixed": FixedParams, "expected_ttft": ExpectedTtftParams}
+    {"fixed": FixedParams, "expected_ttft": ExpectedTtftParams, "routewise": RoutewiseParams}
 )
 """Strategy name -> the Struct of its `router_params`."""
+REMOVED_PARAMS: Mapping[str, Mapping[str, str]] = MappingProxyType({"routewise": REMOVED})
+"""Strategy name -> keys that its `router_params` had once, and what is written instead."""

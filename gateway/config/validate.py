@@ -97,7 +97,8 @@ def _field(value: object, kind: Any, path: str, problems: Problems) -> object:
         problems.error(path, "is empty", "give it a value or remove the key")
         return _BAD
     struct, many = _struct_of(kind)
-    if struct is None or (_may_be_scalar(kind) and not isinstance(value, dict)):
+    is_plain = not many and not isinstance(value, dict)
+    if struct is None or (is_plain and (_may_be_scalar(kind) or _may_be_text(kind))):
         return _scalar(value, kind, path, problems)
     if not many:
         read_one = read(value, struct, path, problems)
@@ -105,10 +106,22 @@ def _field(value: object, kind: Any, path: str, problems: Problems) -> object:
     if not isinstance(value, list):
         problems.error(path, f"must be a list, not {_name(value)}")
         return _BAD
+    if _may_be_text(_entry_of(kind)):
+        return _mixed(value, kind, path, problems)
     read_all = [
         read(item, struct, f"{path}[{index}]", problems) for index, item in enumerate(value)
     ]
     return _BAD if None in read_all else tuple(read_all)
+
+
+def _mixed(values: list[Any], kind: Any, path: str, problems: Problems) -> object:
+    """Read a list of strings and mappings. Those with a gap fall out of it."""
+    found = [
+        _field(value, _entry_of(kind), f"{path}[{index}]", problems)
+        for index, value in enumerate(values)
+        if not isinstance(value, Unset)
+    ]
+    return tuple(value for value in found if value is not _BAD)
 
 
 def _scalar(value: object, kind: Any, path: str, problems: Problems) -> object:
@@ -195,6 +208,20 @@ def _may_be_scalar(kind: Any) -> bool:
     return typing.get_origin(kind) in (UnionType, typing.Union) and any(
         _bare(option) in (int, float) for option in typing.get_args(kind)
     )
+
+
+def _may_be_text(kind: Any) -> bool:
+    """Say whether a string may stand where a mapping may."""
+    kind = _bare(kind)
+    return typing.get_origin(kind) in (UnionType, typing.Union) and str in typing.get_args(kind)
+
+
+def _entry_of(kind: Any) -> Any:
+    """What a list holds, of `tuple[T, ...]` or `tuple[T, ...] | None`."""
+    kind = _bare(kind)
+    if typing.get_origin(kind) in (UnionType, typing.Union):
+        kind = next(part for part in typing.get_args(kind) if typing.get_origin(part) is tuple)
+    return typing.get_args(kind)[0]
 
 
 def _bare(kind: Any) -> Any:

@@ -17,3 +17,10 @@ def keyed(secret: bytes, purpose: bytes, *, size: int = 8) -> blake2b:
         raise ValueError("digests need a secret")
     key = secret if len(secret) <= _LONGEST_KEY else blake2b(secret).digest()
     return blake2b(key=key, person=purpose, digest_size=size)
+
+
+def upstream_key_id(secret: bytes, key: str) -> str:
+    """The 12 hex digits by which the cluster knows an upstream key."""
+    digest = keyed(secret, b"upstream key", size=6)
+    digest.update(key.encode())
+    return digest.hexdigest()

@@ -33,6 +33,32 @@ class Limits(Struct, frozen=True, kw_only=True):
         return not (self.rpm or self.tpm or self.max_parallel_requests or self.max_budget)
 
 
+class EndpointLimits(Struct, frozen=True, kw_only=True):
+    """The limits of one endpoint; `None` is none."""
+
+    rpm: Limit | None = None
+    tpm: Limit | None = None
+    """Tokens of prompts and of answers."""
+    itpm: Limit | None = None
+    """Of prompts."""
+    otpm: Limit | None = None
+    """Of answers."""
+    max_parallel_requests: Limit | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is limited."""
+        return self == UNLIMITED
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether a request's size matters."""
+        return bool(self.tpm or self.itpm or self.otpm)
+
+
+UNLIMITED = EndpointLimits()
+
+
 class Scope(Struct, frozen=True, kw_only=True):
     """A holder of limits that a request counts against."""
 

@@ -11,8 +11,9 @@ from gateway.core.request import Usage
 
 _UNITS = 10**9
 """Prices are kept in billionths of what costs are told in, so that a token's is a whole number."""
-_PER_TOKEN = Decimal(10**18) / 10**6
-_PER_PIECE = Decimal(10**18)
+_PER_USD = 10**18
+_PER_TOKEN = Decimal(_PER_USD) / 10**6
+_PER_PIECE = Decimal(_PER_USD)
 
 
 class Prices(Struct, frozen=True, kw_only=True):
@@ -40,15 +41,30 @@ class Prices(Struct, frozen=True, kw_only=True):
 
     def cost(self, usage: Usage, *, images: int = 0) -> int:
         """What one request costs, rounded up."""
+        return -(-self._units(usage, images) // _UNITS)
+
+    def usd(self, usage: Usage, *, images: int = 0) -> float:
+        """The same in US dollars, as near as a float comes."""
+        return self._units(usage, images) / _PER_USD
+
+    @property
+    def cached_discount_usd(self) -> float:
+        """How much less a token costs that the upstream had cached; 0 without such a price."""
+        saves = 0 < self.cached < self.prompt
+        return (self.prompt - self.cached) / _PER_USD if saves else 0.0
+
+    def _units(self, usage: Usage, images: int) -> int:
         cached = min(usage.cached_tokens, usage.prompt_tokens)
-        units = (
+        return (
             (usage.prompt_tokens - cached) * self.prompt
             + cached * self.cached
             + usage.completion_tokens * self.completion
             + images * self.image
             + self.request
         )
-        return -(-units // _UNITS)
+
+
+FREE = Prices()
 
 
 def _price(text: str | None, unit: Decimal) -> int:

@@ -16,6 +16,10 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """Keyed digest of the conversation's beginning."""
     anchor: str = ""
     """`<length>:<keyed digest>` of the whole prompt, where somebody will compare it."""
+    output_tokens: int = 0
+    """What its answer may have at the most, where that is counted or priced; 0 is not known."""
+    images: int = 0
+    """How many it holds, where they are priced."""
 
 
 NO_PROMPT = Prompt()

@@ -8,41 +8,25 @@ the next route try.
 from __future__ import annotations
 
 import re
-from collections.abc import Container
-from enum import StrEnum
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gateway.core.outcome import Outcome
+from gateway.core.offload import OffloadReason
+from gateway.core.outcome import ErrorClass, Outcome
 from gateway.core.route import Route
+from gateway.dispatch.kinds import KeyFault, Kind
 from gateway.dispatch.scrub import scrub
 from gateway.dispatch.wordings import TOO_LONG, UNPAID
 from gateway.errors import UpstreamError
 from gateway.protocols.error_body import ErrorBody
 
 if TYPE_CHECKING:
-    from gateway.dispatch.send import Completion
+    from gateway.dispatch.answer import Completion
 
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 """What a type or code may look like to be passed on."""
-
-
-class Kind(StrEnum):
-    """Where an attempt failed."""
-
-    STATUS = "status"
-    """The upstream answered with something other than 200."""
-    ERROR_FRAME = "error_frame"
-    """It answered 200 and put an error into the body or the stream."""
-    CONNECT = "connect"
-    """No connection: name resolution, TCP, TLS, before a byte of the request was sent."""
-    TIMEOUT = "timeout"
-    """It kept silent for longer than the route allows."""
-    BROKEN = "broken"
-    """The answer was cut off, or is not one."""
-    EMPTY = "empty"
-    """The answer is whole and holds nothing."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -53,8 +37,12 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """`None` matches any, and none."""
     wording: re.Pattern[str] | None = None
     """What the error must say, when its status is not enough."""
+    codes: Container[str | None] | None = None
+    """Which code it must have, when its status is not enough."""
 
     outcome: Outcome
+    error_class: ErrorClass | None = None
+    """`None` is that of its status."""
     describes_request: bool = False
     """Whether the error says something of the request, so that it outranks an earlier one."""
     context_refusal: bool = False
@@ -69,22 +57,58 @@ class Verdict(Struct, frozen=True, kw_only=True):
     passes_fields: bool = False
     """Whether the upstream's own type, code and param reach the client."""
     should_retry: bool | None = None
+    key_fault: KeyFault | None = None
+    """`None` where the request would fare alike with any key."""
 
 
 _CREDENTIAL = "The upstream did not accept the gateway's credentials."
 _ACCOUNT = "The gateway's account with the upstream cannot serve this request."
 
+_WAITS: Mapping[Kind, OffloadReason] = {
+    Kind.SATURATED: OffloadReason.QUEUE_WAIT,
+    Kind.QUEUE_WAIT: OffloadReason.QUEUE_WAIT,
+    Kind.ENGINE_WAIT: OffloadReason.ENGINE_WAIT,
+}
+
 TABLE: tuple[Verdict, ...] = (
+    # A wait says nothing of the endpoint.
+    Verdict(
+        kinds=_WAITS,
+        outcome=Outcome.NEUTRAL,
+        error_class=ErrorClass.OTHER,
+        status=503,
+        code="upstream_saturated",
+        message="The upstream is taking as many requests as it may.",
+    ),
+    # No key to ask with.
+    Verdict(
+        kinds={Kind.KEYS_RESERVED},
+        outcome=Outcome.NEUTRAL,
+        error_class=ErrorClass.OTHER,
+        status=503,
+        code="upstream_keys_reserved",
+        message="The upstream's capacity for this caller is used up.",
+    ),
+    Verdict(
+        kinds={Kind.KEYS_EXHAUSTED},
+        outcome=Outcome.FAILURE,
+        error_class=ErrorClass.OTHER,
+        status=503,
+        code="upstream_keys_exhausted",
+        message="The upstream's capacity is used up.",
+    ),
     # No answer at all.
     Verdict(
         kinds={Kind.CONNECT},
         outcome=Outcome.CONNECT,
+        error_class=ErrorClass.OTHER,
         status=502,
         message="The upstream could not be reached.",
     ),
     Verdict(
         kinds={Kind.TIMEOUT},
         outcome=Outcome.FAILURE,
+        error_class=ErrorClass.TIMEOUT,
         status=504,
         code="upstream_timeout",
         message="The upstream did not answer in time.",
@@ -94,6 +118,7 @@ TABLE: tuple[Verdict, ...] = (
         outcome=Outcome.FAILURE,
         status=502,
         message="The upstream's answer was broken off or unreadable.",
+        key_fault=KeyFault.TRANSIENT,
     ),
     Verdict(
         kinds={Kind.EMPTY},
@@ -103,7 +128,16 @@ TABLE: tuple[Verdict, ...] = (
     ),
     # Our credential, our account.
     Verdict(
-        statuses={401, 407},
+        statuses={401},
+        outcome=Outcome.AUTH,
+        status=502,
+        code="upstream_auth_error",
+        message=_CREDENTIAL,
+        should_retry=False,
+        key_fault=KeyFault.KEY,
+    ),
+    Verdict(
+        statuses={407},
         outcome=Outcome.AUTH,
         status=502,
         code="upstream_auth_error",
@@ -117,21 +151,25 @@ TABLE: tuple[Verdict, ...] = (
         code="upstream_auth_error",
         message=_CREDENTIAL,
         should_retry=False,
+        key_fault=KeyFault.KEY,
     ),
     Verdict(
         statuses={400},
         wording=UNPAID,
         outcome=Outcome.FAILURE,
+        error_class=ErrorClass.PAYMENT,
         status=502,
         code="upstream_auth_error",
         message=_ACCOUNT,
         should_retry=False,
+        key_fault=KeyFault.KEY,
     ),
     Verdict(
         statuses={402},
         outcome=Outcome.NEUTRAL,
         message=_ACCOUNT,
         should_retry=False,
+        key_fault=KeyFault.KEY,
     ),
     Verdict(
         statuses={429},
@@ -141,15 +179,27 @@ TABLE: tuple[Verdict, ...] = (
         message=_ACCOUNT,
         passes_fields=True,
         should_retry=False,
+        key_fault=KeyFault.KEY,
     ),
     # The request itself.
     Verdict(
         statuses={400, 404, 413, 422},
         wording=TOO_LONG,
         outcome=Outcome.NEUTRAL,
+        error_class=ErrorClass.BAD_REQUEST,
         describes_request=True,
         context_refusal=True,
         code="context_length_exceeded",
+        type="invalid_request_error",
+        passes_fields=True,
+        should_retry=False,
+    ),
+    Verdict(
+        statuses={400, 404, 413, 422},
+        codes={"content_policy_violation", "content_filter"},
+        outcome=Outcome.NEUTRAL,
+        error_class=ErrorClass.CONTENT_POLICY_VIOLATION,
+        describes_request=True,
         type="invalid_request_error",
         passes_fields=True,
         should_retry=False,
@@ -163,7 +213,8 @@ TABLE: tuple[Verdict, ...] = (
         should_retry=False,
     ),
     # Overload and faults.
-    Verdict(statuses={408}, outcome=Outcome.FAILURE),
+    Verdict(statuses={408}, outcome=Outcome.FAILURE, key_fault=KeyFault.TRANSIENT),
+    Verdict(statuses={425}, outcome=Outcome.NEUTRAL, status=502, key_fault=KeyFault.TRANSIENT),
     Verdict(statuses={409}, outcome=Outcome.NEUTRAL, passes_fields=True),
     Verdict(
         statuses={429},
@@ -171,12 +222,36 @@ TABLE: tuple[Verdict, ...] = (
         code="rate_limit_exceeded",
         type="rate_limit_error",
         passes_fields=True,
+        key_fault=KeyFault.KEY,
     ),
-    Verdict(statuses=range(500, 600), outcome=Outcome.FAILURE),
+    Verdict(statuses=range(500, 600), outcome=Outcome.FAILURE, key_fault=KeyFault.TRANSIENT),
     # The rest of 4xx, and then everything.
     Verdict(statuses=range(400, 500), outcome=Outcome.NEUTRAL, status=502),
+    Verdict(
+        kinds={Kind.ERROR_FRAME},
+        statuses={None},
+        outcome=Outcome.FAILURE,
+        status=502,
+        key_fault=KeyFault.TRANSIENT,
+    ),
     Verdict(kinds=frozenset(Kind), outcome=Outcome.FAILURE, status=502),
 )
+
+_UNSENT = frozenset(
+    {Kind.CONNECT, Kind.KEYS_RESERVED, Kind.KEYS_EXHAUSTED, Kind.SATURATED, Kind.QUEUE_WAIT}
+)
+
+_CLASS_OF_STATUS: Mapping[int | None, ErrorClass] = {
+    400: ErrorClass.BAD_REQUEST,
+    401: ErrorClass.AUTHENTICATION,
+    402: ErrorClass.PAYMENT,
+    404: ErrorClass.NOT_FOUND,
+    408: ErrorClass.TIMEOUT,
+    429: ErrorClass.RATE_LIMIT,
+    502: ErrorClass.BAD_GATEWAY,
+    503: ErrorClass.SERVICE_UNAVAILABLE,
+    504: ErrorClass.TIMEOUT,
+}
 
 
 def judge(kind: Kind, status: int | None, error: ErrorBody | None) -> Verdict:
@@ -187,6 +262,7 @@ def judge(kind: Kind, status: int | None, error: ErrorBody | None) -> Verdict:
             kind in row.kinds
             and (row.statuses is None or status in row.statuses)
             and (row.wording is None or row.wording.search(words))
+            and (row.codes is None or (error is not None and error.code in row.codes))
         ):
             return row
     raise AssertionError("the last row of the table matches everything")
@@ -203,18 +279,20 @@ class UpstreamFailure(Exception):
         error_type: str,
         status: int | None = None,
         error: ErrorBody | None = None,
-        retry_after_s: int | None = None,
+        retry_after_ms: int | None = None,
     ) -> None:
         super().__init__(route.endpoint, kind, error_type)
         self.route = route
         self.kind = kind
-        self.status = status
-        """The upstream's HTTP status, or the one that its error frame names."""
+        self._status = status
         self.error_type = error_type
         """A short name for logs."""
-        self.retry_after_s = retry_after_s
+        self.retry_after_ms = retry_after_ms
+        """How long the upstream asks to be left alone; 0 where it names no time to come."""
         self.completion: Completion | None = None
         """The answer as it came, when it was whole but empty."""
+        self.is_of_key = False
+        """Whether it concerns the key alone, since the endpoint would serve another one now."""
         self._error = error
         self._verdict = judge(kind, status, error)
 
@@ -228,19 +306,48 @@ class UpstreamFailure(Exception):
         return self.route.endpoint
 
     @property
+    def status(self) -> int | None:
+        """The upstream's HTTP status, or the one that its error frame names."""
+        return self._status
+
+    @property
     def outcome(self) -> Outcome:
         """What it says of the endpoint's health."""
-        return self._verdict.outcome
+        return Outcome.NEUTRAL if self.is_of_key else self._verdict.outcome
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """What kind of failure it is to its endpoint's cooldown."""
+        if self.is_of_key:
+            return ErrorClass.OTHER
+        is_callers = self.status is not None and 400 <= self.status < 500
+        usual = ErrorClass.OTHER if is_callers else ErrorClass.INTERNAL_SERVER
+        return self._verdict.error_class or _CLASS_OF_STATUS.get(self.status, usual)
+
+    @property
+    def key_fault(self) -> KeyFault | None:
+        """What it says of the key that was used."""
+        return self._verdict.key_fault
 
     @property
     def was_sent(self) -> bool:
         """Whether anything of the request may have left."""
-        return self.kind is not Kind.CONNECT
+        return self.kind not in _UNSENT
 
     @property
     def was_worked_on(self) -> bool:
         """Whether the upstream has worked on the prompt, rather than answer with an error."""
-        return self.kind in (Kind.TIMEOUT, Kind.BROKEN, Kind.EMPTY)
+        return self.kind in (Kind.TIMEOUT, Kind.BROKEN, Kind.EMPTY, Kind.ENGINE_WAIT)
+
+    @property
+    def wait(self) -> OffloadReason | None:
+        """What it has waited for in vain, if it has: nothing is remembered of that."""
+        return _WAITS.get(self.kind)
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether it would have waited on, had the request nowhere else to go."""
+        return self.kind in (Kind.QUEUE_WAIT, Kind.ENGINE_WAIT)
 
     @property
     def describes_request(self) -> bool:
@@ -266,7 +373,7 @@ class UpstreamFailure(Exception):
             code=code,
             type=kind,
             param=param,
-            retry_after_s=self.retry_after_s,
+            retry_after_s=None if self.retry_after_ms is None else -(-self.retry_after_ms // 1000),
             should_retry=verdict.should_retry,
         )
 

@@ -10,11 +10,13 @@ from email.utils import parsedate_to_datetime
 import httpx
 
 from gateway.core.route import Route
-from gateway.dispatch.classify import Kind, UpstreamFailure
+from gateway.dispatch.classify import UpstreamFailure
+from gateway.dispatch.kinds import Kind
+from gateway.gates.place import UpstreamQueueWaitExpired, UpstreamSaturated
 from gateway.protocols.error_body import ErrorBody, read_error
 
-_MAX_RETRY_AFTER_S = 86_400
-_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+_MAX_RETRY_AFTER_MS = 86_400_000
+_NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{0,30})?", re.ASCII)
 UNSENDABLE = (httpx.InvalidURL, ValueError, OverflowError)
 """What a route's own values cause that no request can be made of: an address, a key, a body."""
 _UNSENT = (
@@ -37,7 +39,7 @@ def from_response(route: Route, response: httpx.Response, body: bytes) -> Upstre
         status=response.status_code,
         error=error,
         error_type=f"http_{response.status_code}",
-        retry_after_s=_retry_after_s(response.headers),
+        retry_after_ms=_retry_after_ms(response.headers),
     )
 
 
@@ -68,6 +70,18 @@ def timed_out(route: Route, error_type: str) -> UpstreamFailure:
     return UpstreamFailure(route, Kind.TIMEOUT, error_type=error_type)
 
 
+def saturated(route: Route, wait: UpstreamSaturated) -> UpstreamFailure:
+    """No place at the gate in front of the route."""
+    if isinstance(wait, UpstreamQueueWaitExpired):
+        return UpstreamFailure(route, Kind.QUEUE_WAIT, error_type="queue_wait_expired")
+    return UpstreamFailure(route, Kind.SATURATED, error_type="upstream_saturated")
+
+
+def waited(route: Route) -> UpstreamFailure:
+    """The engine has begun no answer by the time at which the request is to go elsewhere."""
+    return UpstreamFailure(route, Kind.ENGINE_WAIT, error_type="engine_wait_expired")
+
+
 def broken(route: Route, error_type: str) -> UpstreamFailure:
     """The answer was cut off or is not one; `error_type` says in which way."""
     return UpstreamFailure(route, Kind.BROKEN, error_type=error_type)
@@ -85,23 +99,27 @@ def _plain_text(body: bytes) -> ErrorBody | None:
     return ErrorBody(message=text) if is_text else None
 
 
-def _retry_after_s(headers: httpx.Headers) -> int | None:
-    """How long the upstream asks to be left alone, in whole seconds, at most a day.
+def _retry_after_ms(headers: httpx.Headers) -> int | None:
+    """How long the upstream asks to be left alone, rounded up, at most a day.
 
     Takes `retry-after-ms`, and `retry-after` in seconds or as a date. A date is held against the
-    upstream's own clock where it sends one.
+    upstream's own clock where it sends one. A time that is not to come is 0, nonsense is none.
     """
-    value = headers.get("retry-after-ms", "")
-    if _SECONDS.fullmatch(value):
-        return min(math.ceil(float(value) / 1000), _MAX_RETRY_AFTER_S)
+    value = headers.get("retry-after-ms", "").strip()
+    if _NUMBER.fullmatch(value):
+        return _bounded_ms(float(value))
     value = headers.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(value):
-        return min(math.ceil(float(value)), _MAX_RETRY_AFTER_S)
+    if _NUMBER.fullmatch(value):
+        return _bounded_ms(float(value) * 1000)
     until = _unix_s(value)
     if until is None:
         return None
     now = _unix_s(headers.get("date", "")) or time.time()
-    return min(max(0, math.ceil(until - now)), _MAX_RETRY_AFTER_S)
+    return _bounded_ms((until - now) * 1000)
+
+
+def _bounded_ms(milliseconds: float) -> int:
+    return max(0, min(math.ceil(milliseconds), _MAX_RETRY_AFTER_MS))
 
 
 def _unix_s(value: str) -> float | None:

@@ -49,7 +49,7 @@ def scrub(text: str, route: Route, model: str) -> str:
     """
     text = _UNPRINTABLE.sub(" ", text[:_MAX_SCANNED_CHARS]).strip()
     for key in route.api_keys:
-        text = text.replace(key, "[key]")
+        text = text.replace(key.secret, "[key]")
     if host := urlsplit(route.base_url).hostname:
         text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])(?::\d{{1,5}})?", "[host]", text)
     text = re.sub(rf"(?<![\w./-]){re.escape(route.upstream_model)}(?![\w/-])", _MODEL, text)

@@ -12,7 +12,7 @@ is bounded, so that it can be held back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 from msgspec import Raw, Struct
@@ -21,7 +21,7 @@ from gateway.core.request import ChatRequest, Usage
 from gateway.core.route import Route
 from gateway.dispatch.classify import UpstreamFailure
 from gateway.dispatch.deadline import Deadline
-from gateway.dispatch.failures import broken, empty, from_error, timed_out
+from gateway.dispatch.failures import broken, empty, from_error, timed_out, waited
 from gateway.protocols.error_body import ErrorBody, read_error
 from gateway.protocols.openai_answer import Chunk, MalformedAnswer, read_chunk, splice_model
 from gateway.protocols.openai_relay import Relay
@@ -40,6 +40,10 @@ MAY_BE_EMPTY = frozenset({"length", "content_filter"})
 """Finish reasons that explain an answer without output."""
 
 
+def _nobody() -> None:
+    """Waits for it."""
+
+
 class Frame(Struct, frozen=True):
     """Events for the client that came together, one or more."""
 
@@ -47,6 +51,37 @@ class Frame(Struct, frozen=True):
     """The bytes to write, with the blank lines."""
     output: bool
     """Whether they hold real output, as opposed to a role or a finish."""
+
+
+class FirstOutput(Struct, frozen=True, kw_only=True):
+    """When a stream's first output is overdue, what that means, and who waits for it."""
+
+    route: Route
+    by_s: float | None = None
+    """In the loop's time; `None` is never."""
+    is_engine_wait: bool = False
+    """Whether the request then goes elsewhere, rather than that the upstream has failed."""
+    seen: Callable[[], None] = _nobody
+    """Is told when it has come, also while it is held back."""
+
+    @classmethod
+    def expected(
+        cls,
+        route: Route,
+        by_s: float | None,
+        engine_wait_s: float | None,
+        seen: Callable[[], None],
+    ) -> FirstOutput:
+        """Of a stream that is sent now: what comes first counts."""
+        if engine_wait_s is not None:
+            offload_s = asyncio.get_running_loop().time() + engine_wait_s
+            if by_s is None or offload_s < by_s:
+                return cls(route=route, by_s=offload_s, is_engine_wait=True, seen=seen)
+        return cls(route=route, by_s=by_s, seen=seen)
+
+    def overdue(self, error_type: str) -> UpstreamFailure:
+        """What has happened when it has not come in time; `error_type` says in which phase."""
+        return waited(self.route) if self.is_engine_wait else timed_out(self.route, error_type)
 
 
 class ChatStream:
@@ -61,10 +96,8 @@ class ChatStream:
         route: Route,
         chat: ChatRequest,
         body: AsyncIterator[bytes],
-        *,
-        first_output_by_s: float | None,
+        first: FirstOutput,
     ) -> None:
-        """Both times are the event loop's."""
         self.usage: Usage | None = None
         self.finish_reasons: dict[int, str] = {}
         self.has_output = False
@@ -74,7 +107,7 @@ class ChatStream:
         self._chat = chat
         self._body = body
         self._loop = asyncio.get_running_loop()
-        self._first_output_by_s = first_output_by_s
+        self._first = first
         self._idle_s = route.timeouts.idle
         self._deadline = Deadline()
         self._decoder = Decoder()
@@ -106,6 +139,18 @@ class ChatStream:
         self._events.clear()
         self._has_new_output = False
         return frame
+
+    async def begin(self) -> UpstreamFailure | None:
+        """Read on to the first output. Returns how the stream has failed before any, if it has.
+
+        The iteration then raises that, unless the caller turns to another upstream.
+        """
+        try:
+            while not (self.has_output or self._is_done or self._failure):
+                self._advance(await self._read())
+        except UpstreamFailure as failure:
+            self._failure = failure
+        return None if self.has_output else self._failure
 
     def close(self) -> None:
         """Stop the clock. The caller closes the response."""
@@ -178,9 +223,9 @@ class ChatStream:
                 raise
             if self._is_complete:
                 return None
-            raise timed_out(
-                self._route, "idle_timeout" if self.has_output else "first_output_timeout"
-            ) from None
+            if self.has_output:
+                raise timed_out(self._route, "idle_timeout") from None
+            raise self._first.overdue("first_output_timeout") from None
         except httpx.HTTPError as error:
             if self._is_complete:
                 return None
@@ -191,7 +236,7 @@ class ChatStream:
     def _read_until_s(self) -> float | None:
         """When the next bytes are overdue, in the loop's time."""
         if not self.has_output and not self._is_complete:
-            return self._first_output_by_s
+            return self._first.by_s
         now = self._loop.time()
         idle_until_s = None if self._idle_s is None else now + self._idle_s
         if not self._is_complete:
@@ -236,6 +281,7 @@ class ChatStream:
             self.usage = chunk.usage
         if chunk.has_output and not self.has_output:
             self.has_output = True
+            self._first.seen()
 
     def _finish(self, fault: str) -> None:
         """Judge the whole at the end of the stream; `fault` names what is wrong if it is not."""

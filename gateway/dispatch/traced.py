@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -34,12 +35,18 @@ class TracedTransport(httpx.AsyncBaseTransport):
         """Send a request and return its response with the body unread."""
         shown = httpx.Request(
             request.method,
-            request.url.copy_with(userinfo=b"", query=None, fragment=None),
+            _shown(request.url),
             headers=[(b"host", request.url.netloc)],
             stream=httpx.ByteStream(b""),
             extensions={_TRUE_REQUEST: request},
         )
         return await self._instrumented.handle_async_request(shown)
+
+
+@lru_cache(maxsize=1024)
+def _shown(url: httpx.URL) -> httpx.URL:
+    """What may be told of an address. They are few, and taking one apart costs much."""
+    return url.copy_with(userinfo=b"", query=None, fragment=None)
 
 
 class _Behind(httpx.AsyncBaseTransport):

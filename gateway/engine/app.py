@@ -49,6 +49,10 @@ def engine_app(settings: EngineSettings) -> Starlette:
         return JSONResponse({"object": "list", "data": [model]})
 
     async def health(_: Request) -> JSONResponse:
+        load.health_checks += 1
+        fault = faults.take(of_health=True)
+        if fault is not None and fault.health_status is not None:
+            return JSONResponse({"status": "ill"}, fault.health_status)
         return JSONResponse({"status": "ok"})
 
     return Starlette(
@@ -71,6 +75,7 @@ def _state(load: Load, faults: Faults, chat: Chat) -> dict[str, Any]:
         "max_active": load.max_active,
         "waiting": load.waiting,
         "cancelled": load.cancelled,
+        "health_checks": load.health_checks,
         "fault": _shown(faults),
         "last": _last(chat),
     }

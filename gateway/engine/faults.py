@@ -22,6 +22,7 @@ KINDS = (
     "error_frame",
     "empty",
     "no_done",
+    "health_status",
 )
 """The fields that make a fault; each fault has exactly one of them."""
 
@@ -60,6 +61,8 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Finish with `stop` and no output."""
     no_done: bool = False
     """End a finished stream without `[DONE]`."""
+    health_status: Annotated[int, Meta(ge=200, le=599)] | None = None
+    """Answer `/health` with this status, and requests as ever."""
     count: Positive | None = None
     after: Whole = 0
 
@@ -86,10 +89,13 @@ class Faults:
         """Serve every later request properly."""
         self.current = None
 
-    def take(self) -> Fault | None:
-        """The fault that strikes the request arriving now, if one is due. Counts the request."""
+    def take(self, *, of_health: bool = False) -> Fault | None:
+        """The fault that strikes the request arriving now, if one is due. Counts the request.
+
+        Questions after health have faults of their own.
+        """
         fault = self.current
-        if fault is None:
+        if fault is None or of_health != (fault.health_status is not None):
             return None
         self._seen += 1
         struck = self._seen - fault.after

@@ -21,10 +21,11 @@ class Load:
         self.max_active = 0
         self.waiting = 0
         self.cancelled = 0
+        self.health_checks = 0
 
     def reset(self) -> None:
         """Forget the past; requests under way stay active."""
-        self.requests = self.cancelled = 0
+        self.requests = self.cancelled = self.health_checks = 0
         self.max_active = self.active
 
     @asynccontextmanager

@@ -77,6 +77,8 @@ _message = msgspec.json.Decoder(_Message | None)
 _CHOICE_FIELDS = {"index": _value, "finish_reason": _value, "delta": _message, "message": _message}
 _encoder = msgspec.json.Encoder()
 _NULL = Raw(b"null")
+_NUMBERS = (int, float)
+"""A tuple: writing it as a union makes one anew for every look."""
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
 
 
@@ -215,4 +217,4 @@ def _read_usage(usage: Any) -> Usage | None:
 
 def _count(value: Any) -> int:
     """A number of tokens; anything else counts as none."""
-    return max(0, int(value)) if isinstance(value, int | float) else 0
+    return int(value) if isinstance(value, _NUMBERS) and value > 0 else 0

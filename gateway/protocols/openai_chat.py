@@ -37,10 +37,11 @@ of bytes of memory, however small it is itself."""
 _READ_DEEPLY = ("messages", "tools", "response_format")
 _NO_SEPARATORS = bytes(set(range(256)) - set(b'",'))
 
-_items = msgspec.json.Decoder(list[Raw])
+_items = msgspec.json.Decoder(list[Raw] | None)
 _object = msgspec.json.Decoder(dict[str, Raw])
-_objects = msgspec.json.Decoder(list[dict[str, Raw]])
+_objects = msgspec.json.Decoder(list[dict[str, Raw]] | None)
 _string = msgspec.json.Decoder(str)
+_name = msgspec.json.Decoder(str | None)
 _flag = msgspec.json.Decoder(bool | None)
 _number = msgspec.json.Decoder(int | float)
 
@@ -53,7 +54,8 @@ def read_request(body: bytes) -> ChatRequest:
     """
     try:
         fields = _read_fields(body)
-        _refuse_floods(fields)
+        if len(body) > MOST_VALUES:
+            _refuse_floods(fields)
         model = _read_model(fields.get("model"))
         messages = _read_messages(fields.get("messages"))
         stream = _read_flag(fields.get("stream"), "stream")
@@ -134,11 +136,12 @@ def _separators(value: bytes) -> int:
 
 def _read_model(raw: Raw | None) -> str:
     """The model's name."""
-    if raw is None or _starts(raw, b"n"):
+    try:
+        model = None if raw is None else decode(_name, raw)
+    except msgspec.ValidationError:
+        raise InvalidRequest("The field 'model' must be a string.", param="model") from None
+    if model is None:
         raise InvalidRequest("The field 'model' is missing.", param="model")
-    if not _starts(raw, b'"'):
-        raise InvalidRequest("The field 'model' must be a string.", param="model")
-    model = decode(_string, raw)
     if not model.strip():
         raise InvalidRequest("The field 'model' must not be empty.", param="model")
     return model
@@ -146,18 +149,20 @@ def _read_model(raw: Raw | None) -> str:
 
 def _read_messages(raw: Raw | None) -> list[Message]:
     """The messages. Odd ones are passed over: the upstream may refuse them."""
-    if raw is None or _starts(raw, b"n"):
+    try:
+        items = None if raw is None else _read_items(raw)
+    except msgspec.ValidationError:
+        raise InvalidRequest("The field 'messages' must be a list.", param="messages") from None
+    if items is None:
         raise InvalidRequest("The field 'messages' is missing.", param="messages")
-    if not _starts(raw, b"["):
-        raise InvalidRequest("The field 'messages' must be a list.", param="messages")
-    return [_message_of(item) for item in _read_items(raw) if isinstance(item, dict)]
+    return [_message_of(item) for item in items if isinstance(item, dict)]
 
 
 def _message_of(fields: dict[str, Raw]) -> Message:
     content = fields.get("content")
     if content is None or not _starts(content, b"["):
         return Message(fields)
-    return Message(fields, [_part_of(item) for item in _read_items(content)])
+    return Message(fields, [_part_of(item) for item in _read_items(content) or ()])
 
 
 def _part_of(item: dict[str, Raw] | Raw) -> Part:
@@ -171,12 +176,12 @@ def _part_of(item: dict[str, Raw] | Raw) -> Part:
     )
 
 
-def _read_items(raw: Raw) -> Sequence[dict[str, Raw] | Raw]:
-    """The items of a list, objects by field: in one go when all are objects."""
+def _read_items(raw: Raw) -> Sequence[dict[str, Raw] | Raw] | None:
+    """The items of a list, objects by field: in one go when all are objects; `None` for null."""
     try:
         return decode(_objects, raw)
     except msgspec.ValidationError:
-        items = decode(_items, raw)
+        items = decode(_items, raw) or ()
         return [decode(_object, item) if _starts(item, b"{") else item for item in items]
 
 
@@ -205,7 +210,7 @@ def _read_include_usage(raw: Raw | None) -> bool:
 def _modalities(messages: Sequence[Message]) -> frozenset[str]:
     """The kinds of non-text input."""
     kinds = {_MODALITY_OF_PART.get(part.type) for one in messages for part in one.parts}
-    return frozenset(kind for kind in kinds if kind)
+    return frozenset(filter(None, kinds))
 
 
 def _with_usage(options: Any) -> dict[str, Any]:

@@ -6,9 +6,12 @@ import msgspec
 from msgspec import Raw
 
 from gateway.core.request import ChatRequest
+from gateway.core.route import Model
 from gateway.protocols.lone_escapes import decode
 
 _BOUNDS = ("max_completion_tokens", "max_tokens")
+MOST_TOKENS = 10**12
+"""Whatever a client writes, it stays a number that scripts can add up."""
 _IMAGES = frozenset({"image_url", "image", "input_image"})
 _whole = msgspec.json.Decoder(int)
 
@@ -25,6 +28,19 @@ def output_bound(chat: ChatRequest) -> int | None:
 def choices(chat: ChatRequest) -> int:
     """How many choices are asked for."""
     return max(_read(chat.fields.get("n")) or 1, 1)
+
+
+def most_output(chat: ChatRequest, model: Model, *, unbounded: int | None = None) -> int:
+    """What an answer may have at the most on whichever route; 0 where nothing says.
+
+    `unbounded` is what a request without a bound of its own is taken to want.
+    """
+    own = output_bound(chat)
+    known = [bound for bound in (unbounded if own is None else own,) if bound is not None]
+    caps = [route.max_output_length for route in model.routes]
+    if None not in caps:
+        known.append(max(cap or 0 for cap in caps))
+    return min(choices(chat) * min(known), MOST_TOKENS) if known else 0
 
 
 def images(chat: ChatRequest) -> int:

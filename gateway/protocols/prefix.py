@@ -36,14 +36,14 @@ def fingerprint(chat: ChatRequest, secret: bytes) -> str:
     """
     opening: list[bytes | memoryview] = []
     for message in chat.messages[:OPENING_MESSAGES]:
-        text = _TEXT.join(piece[:OPENING_BYTES] for piece in _texts(message))
-        opening += (_MESSAGE, message.role, _TEXT, text[:OPENING_BYTES])
-        if message.role == b'"user"':
+        role = message.role
+        opening += (_MESSAGE, role, _TEXT, _opening_of(message))
+        if role == b'"user"':
             break
     for name in ("tools", "response_format"):
-        value = bytes(chat.fields.get(name, b"null"))
-        if value not in _NOTHING:
-            opening += (_JSON, name.encode(), value)
+        value = chat.fields.get(name)
+        if value is not None and bytes(value) not in _NOTHING:
+            opening += (_JSON, name.encode(), bytes(value))
     if not opening:
         return ""
     digest = keyed(secret, b"fingerprint")
@@ -88,14 +88,18 @@ class PromptBytes:
         return self._hash.hexdigest()
 
 
-def _texts(message: Message) -> Iterator[memoryview]:
-    """The text of a message, a piece for each part that has some."""
-    content = message.content
-    if content is not None and _is_string(content):
-        yield _text(content)
-    for part in message.parts:
-        if part.text is not None and part.type not in TOKENS_OF_MEDIA:
-            yield _text(part.text)
+def _opening_of(message: Message) -> bytes | memoryview:
+    """The beginning of a message's text, which may come in parts."""
+    content = message.fields.get("content")
+    text = None if content is None else _string(content)
+    if text is not None:
+        return text[:OPENING_BYTES]
+    pieces = (
+        memoryview(part.text)[1:-1][:OPENING_BYTES]
+        for part in message.parts
+        if part.text is not None and part.type not in TOKENS_OF_MEDIA
+    )
+    return _TEXT.join(pieces)[:OPENING_BYTES]
 
 
 def _units(message: Message) -> Iterator[bytes | memoryview]:
@@ -109,23 +113,21 @@ def _units(message: Message) -> Iterator[bytes | memoryview]:
     for part in message.parts:
         if part.text is not None and part.type not in TOKENS_OF_MEDIA:
             yield _TEXT
-            yield _text(part.text)
+            yield memoryview(part.text)[1:-1]
         else:
             yield _JSON
             yield msgspec.json.encode(part.value)
     if content is not None and not message.parts:
-        yield _TEXT if _is_string(content) else _JSON
-        yield _text(content) if _is_string(content) else bytes(content)
+        text = _string(content)
+        yield _JSON if text is None else _TEXT
+        yield bytes(content) if text is None else text
     others = dict(message.others())
     if others:
         yield _JSON
         yield msgspec.json.encode(others)
 
 
-def _is_string(raw: Raw) -> bool:
-    return memoryview(raw)[0] == ord('"')
-
-
-def _text(raw: Raw) -> memoryview:
-    """A JSON string without its quotes."""
-    return memoryview(raw)[1:-1]
+def _string(raw: Raw) -> memoryview | None:
+    """A JSON string without its quotes; `None` for any other value."""
+    whole = memoryview(raw)
+    return whole[1:-1] if whole[0] == ord('"') else None

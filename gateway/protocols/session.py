@@ -21,8 +21,8 @@ def session_id(headers: Mapping[str, str], chat: ChatRequest, sources: Sequence[
     beside its caller only, and belongs in no log.
     """
     for source in sources:
-        given = _field(chat, source) if source in SESSION_FIELDS else headers.get(source, "")
-        if found := given.strip():
+        given = _field(chat, source) if source in SESSION_FIELDS else headers.get(source)
+        if given and (found := given.strip()):
             return found
     return None
 

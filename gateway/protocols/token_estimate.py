@@ -40,8 +40,10 @@ def estimate_tokens(chat: ChatRequest) -> int:
 def _size_of_message(message: Message) -> int:
     size = 0
     for name, raw in message.fields.items():
+        if name == "role":
+            continue
         value = bytes(raw)
-        if name == "role" or value == b"null":
+        if value == b"null":
             continue
         if name == "content":
             size += _size_of_content(value, message.parts)

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from gateway.core.plan import Plan
 from gateway.core.reasons import Reason
 from gateway.core.route import Route
+from gateway.routing.strategies import strategy_of
 
 
 class Failure(Protocol):
@@ -33,7 +34,7 @@ def strike(plan: Plan, route: Route, failure: Failure) -> list[Route]:
     Returns the latter: after a refusal for length, a route with a configured window no wider than
     the refusing one's is not worth a try. Unknown windows are.
     """
-    plan.strike(route, Reason.ALREADY_ATTEMPTED)
+    strike_attempted(plan, route)
     if not failure.context_refusal or route.context_length is None:
         return []
     too_narrow = [
@@ -44,6 +45,14 @@ def strike(plan: Plan, route: Route, failure: Failure) -> list[Route]:
     for other in too_narrow:
         plan.strike(other, Reason.CONTEXT_WINDOW)
     return too_narrow
+
+
+def strike_attempted(plan: Plan, route: Route) -> None:
+    """Take a route that has failed out of the plan, and all others where no other may be tried."""
+    plan.strike(route, Reason.ALREADY_ATTEMPTED)
+    if not strategy_of(plan.model).fails_over(plan.model):
+        for other in plan.left():
+            plan.strike(other, Reason.NO_FAILOVER)
 
 
 def surfaced(failures: Sequence[F]) -> F:

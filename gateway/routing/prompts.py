@@ -9,6 +9,7 @@ from gateway.core.caller import Caller
 from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.core.request import ChatRequest
 from gateway.core.route import Model
+from gateway.protocols.output_bound import images, most_output
 from gateway.protocols.prefix import PromptBytes, fingerprint
 from gateway.protocols.token_estimate import estimate_tokens
 from gateway.routing.affinity import affinity_key
@@ -34,23 +35,28 @@ class Prompts:
         known by its beginning.
         """
         policy, key = self._policy, self._secret.key
-        if not (policy.affinity or policy.prefill):
+        output_tokens = most_output(chat, model) if model.counts_tokens else 0
+        if not (policy.affinity or policy.prefill or model.counts_tokens):
             return NO_PROMPT
         begins = fingerprint(chat, key) if key and policy.prefill else ""
         if not session_id and strategy_of(model).COMPARES:
             session_id = begins
         name = affinity_key(caller, session_id, key) if key else None
+        tokens = estimate_tokens(chat) if policy.prefill or model.counts_tokens else 0
+        count = images(chat) if strategy_of(model).IS_CALIBRATED else 0
         if not policy.prefill:
-            return Prompt(caller=name or "")
-        tokens = estimate_tokens(chat)
+            name = name or ""
+            return Prompt(caller=name, tokens=tokens, output_tokens=output_tokens, images=count)
         if key is None or name is None:
-            return Prompt(tokens=tokens)
+            return Prompt(tokens=tokens, output_tokens=output_tokens, images=count)
         asked = any(route.priority_scheduling for route in model.routes)
         return Prompt(
             caller=name,
             tokens=tokens,
             fingerprint=begins,
             anchor=PromptBytes(chat, key).anchor() if asked else "",
+            output_tokens=output_tokens,
+            images=count,
         )
 
     def priority(self, chat: ChatRequest, claim: Claim) -> int | None:

@@ -9,18 +9,12 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from gateway.core.limits import Left, Limit, Room, Scope
+from gateway.core.limits import Left, Room, Scope
 from gateway.state.keys import Keys, encode_id
+from gateway.state.packing import spell_limit
 from gateway.state.replies import CountReply, RenewReply, Reply, StatusReply
+from gateway.state.standing import Use, use_of
 from gateway.state.store import Runner
-
-NAMES = {
-    "rpm": "rpm",
-    "tpm": "tpm",
-    "parallel": "max_parallel_requests",
-    "budget": "max_budget",
-}
-"""What the scripts call a limit, and what the configuration does."""
 
 
 class ReserveReply(Reply, frozen=True, array_like=True):
@@ -78,20 +72,6 @@ class UsesReply(Reply, frozen=True, array_like=True):
 
     under_way: int
     rows: list[str]
-
-
-class Use(Struct, frozen=True, kw_only=True):
-    """How much of one limit is taken."""
-
-    scope: str
-    limit: str
-    """As the configuration calls it."""
-    taken: int
-    """Of `max_budget` in billionths of a dollar, with what is held for requests under way."""
-    reset_ms: int
-    """In how long it will be whole; 0 when it is, or when that cannot be told."""
-    would_have_refused: int
-    """How many requests, while it was a shadow."""
 
 
 class Need(Struct, frozen=True, kw_only=True):
@@ -204,23 +184,5 @@ def packed(scopes: tuple[Scope, ...]) -> str:
     for scope in scopes:
         limits = scope.limits
         written = (limits.rpm, limits.tpm, limits.max_parallel_requests, limits.max_budget)
-        words += [scope_name(scope), *map(_spell, written), str(limits.budget_duration_ms)]
+        words += [scope_name(scope), *map(spell_limit, written), str(limits.budget_duration_ms)]
     return " ".join(words)
-
-
-def _spell(limit: Limit | None) -> str:
-    if limit is None:
-        return "-"
-    return f"{limit.most}{'f' if limit.is_fixed else ''}{'s' if limit.is_shadow else ''}"
-
-
-def use_of(row: str) -> Use:
-    """Read a row of `caller_limits`."""
-    scope, kind, taken, reset_ms, would_refuse = row.split()
-    return Use(
-        scope=scope,
-        limit=NAMES[kind],
-        taken=int(taken),
-        reset_ms=int(reset_ms),
-        would_have_refused=int(would_refuse),
-    )

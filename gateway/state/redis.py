@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from msgspec import Struct
 from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
     ConnectionError,
     NoPermissionError,
@@ -26,6 +27,7 @@ from redis.exceptions import (
 
 from gateway.errors import ScriptBug, StateUnavailable
 from gateway.state.breaker import Breaker
+from gateway.state.grants import Channels, Grants, NoGrants, Subscription
 from gateway.state.link import Argument, Link, SharedLink, code_of
 from gateway.state.scripts import Script, sha1
 from gateway.telemetry.logs import event
@@ -78,6 +80,7 @@ class RedisRunner:
         self._has_answered = False
         self._is_out_of_memory = False
         self._loaded: dict[str, _Loaded] = {}
+        self._names: dict[str, str] = {}
 
     @property
     def is_available(self) -> bool:
@@ -107,18 +110,33 @@ class RedisRunner:
 
         Raises `StateUnavailable`.
         """
+        lines = (line.partition(":") for line in str(await self.ask("INFO") or "").splitlines())
+        return {name: value for name, colon, value in lines if colon}
+
+    async def ask(self, *command: Argument) -> Any:
+        """Put a question to the server that no script can; `None` where it may not tell us.
+
+        Raises `StateUnavailable`. The command MUST write nothing.
+        """
         number = self._breaker.begin()
         if number is None:
             raise StateUnavailable
         try:
-            text = str(await self._link.call("INFO"))
+            answer = await self._link.call(*command)
         except RedisError as error:
             if not isinstance(error, ResponseError) or code_of(error) in _CANNOT_NOW:
-                raise self._sort("INFO", number, error) from error
-            text = ""
+                raise self._sort(str(command[0]), number, error) from error
+            answer = None
         self._answered()
-        lines = (line.partition(":") for line in text.splitlines())
-        return {name: value for name, colon, value in lines if colon}
+        return answer
+
+    def script_of(self, digest: str) -> str | None:
+        """Name the script that Redis knows by a digest; `None` for one of another release."""
+        if not self._names:
+            for name, script in self._scripts.items():
+                for shebang in (True, False):
+                    self._names[sha1(script.text(shebang=shebang))] = name
+        return self._names.get(digest)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -231,8 +249,25 @@ def make_link(url: str, *, timeout_s: float) -> Link:
         from gateway.state.embedded import EmbeddedLink
 
         return EmbeddedLink()
-    # The pool only reads the URL: which class of connection, with what. RESP 2, since scripts
-    # answer the same in both and pushed messages have no place among replies.
+    return SharedLink(_connections(url, timeout_s), timeout_s=timeout_s)
+
+
+def listen(url: str, channels: Channels, *, replica_id: str, timeout_s: float) -> Grants:
+    """Where a replica hears of its grants.
+
+    Raises `ValueError` when the URL is not a Redis URL.
+    """
+    if url == EMBEDDED_URL:
+        return NoGrants()
+    make = _connections(url, timeout_s)
+    return Subscription(make, channels, replica_id=replica_id, timeout_s=timeout_s)
+
+
+def _connections(url: str, timeout_s: float) -> Callable[[], AbstractConnection]:
+    """What makes connections as the URL says: the pool only reads it.
+
+    RESP 2, since scripts answer the same in both and pushed messages have no place among replies.
+    """
     try:
         pool = ConnectionPool.from_url(url, protocol=2, socket_timeout=timeout_s)
         pool.make_connection()  # type: ignore[no-untyped-call]
@@ -243,4 +278,4 @@ def make_link(url: str, *, timeout_s: float) -> Link:
             "a port that is a number, no unescaped / or @ in its password, and options that "
             "redis-py knows"
         ) from None
-    return SharedLink(pool.make_connection, timeout_s=timeout_s)
+    return pool.make_connection

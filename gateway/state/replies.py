@@ -30,6 +30,10 @@ class AdmitReply(Reply, frozen=True, array_like=True):
     cached_tokens: int
     """How much of this conversation the endpoint is believed to have cached."""
     anchor: str
+    taken: str
+    """Of the endpoint's limits, to be told when the claim ends."""
+    reserve: int = 0
+    """Whether another was found, and the reserve could be taken, too."""
 
     @property
     def is_admitted(self) -> bool:
@@ -52,7 +56,7 @@ class AdmitReply(Reply, frozen=True, array_like=True):
 
 
 class ExplainReply(Reply, frozen=True, array_like=True):
-    """What `admit` would decide, and the fields of the endpoints hash, in turn."""
+    """What `admit` would decide, the fields of the endpoints hash, in turn, and `standing`."""
 
     location: str
     probe: int
@@ -63,7 +67,14 @@ class ExplainReply(Reply, frozen=True, array_like=True):
     tokens: int
     scores: str
     """`<location>=<ms> ...` where endpoints are compared: the least is the best."""
+    shares: str
+    """`<location>=<share> ...` where they are mixed."""
+    costs: str
+    """`<location>=<US dollars> ...` likewise."""
     fields: list[str]
+    limits: list[str]
+    cooldowns: list[str]
+    retries: str
 
 
 class RecordReply(Reply, frozen=True, array_like=True):
@@ -109,11 +120,29 @@ class ReplicasReply(Reply, frozen=True, array_like=True):
     fields: list[str]
 
 
+class CoordinatorReply(Reply, frozen=True, array_like=True):
+    """The server's time, and fields and values of the lease and of what is published, in turn."""
+
+    now_ms: int
+    lease: list[str]
+    published: list[str]
+
+
 class RowsReply(Reply, frozen=True, array_like=True):
-    """How many claims stand, and fields and values of the endpoints hash, in turn."""
+    """How many claims stand, fields and values of the endpoints hash, in turn, and `standing`."""
 
     claims: int
     fields: list[str]
+    limits: list[str]
+    cooldowns: list[str]
+    retries: str
+
+
+class ProfileReply(Reply, frozen=True, array_like=True):
+    """The server's time, and a model's profile as text; empty for none."""
+
+    now_ms: int
+    profile: str
 
 
 class OverridesReply(Reply, frozen=True, array_like=True):
@@ -151,3 +180,8 @@ def read_reasons(text: str) -> dict[str, str]:
     """Location to reason, of `<location>=<reason> ...`."""
     pairs = (word.rpartition("=") for word in text.split())
     return {unquote(location): reason for location, _, reason in pairs}
+
+
+def read_shares(text: str) -> dict[str, float]:
+    """Location to share, of `<location>=<share> ...`."""
+    return {location: float(share) for location, share in read_reasons(text).items()}

@@ -23,6 +23,7 @@ from gateway.state.orphan import die_with_parent
 START_S = 5.0
 STOP_S = 5.0
 LOG_LINES = 10
+_FOLDER = "concord-redis-"
 CONFIG = """\
 port 0
 unixsocket {folder}/redis.sock
@@ -57,6 +58,11 @@ def find_server() -> Path | None:
     return None
 
 
+def is_throwaway(config_file: str) -> bool:
+    """Whether a server with this configuration file is one of `PrivateRedis`."""
+    return Path(config_file).parent.name.startswith(_FOLDER)
+
+
 class ServerFailed(Exception):
     """The server did not come up; the text holds the end of its log."""
 
@@ -66,7 +72,7 @@ class PrivateRedis:
 
     def __init__(self, binary: Path, extra_config: Sequence[str] = ()) -> None:
         self._binary = binary
-        self._folder = Path(tempfile.mkdtemp(prefix="concord-redis-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
         lines = CONFIG.format(folder=self._folder) + "\n".join(extra_config) + "\n"
         (self._folder / "redis.conf").write_text(lines)
         self.process: subprocess.Popen[bytes] | None = None

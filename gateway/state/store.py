@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 from msgspec import structs
 
+from gateway.core.limits import EndpointLimits
+from gateway.core.offer import Offers
 from gateway.core.outcome import Outcome
-from gateway.core.overrides import Overrides
+from gateway.core.overrides import Overrides, SetOffload
 from gateway.core.prompt import Prompt
+from gateway.state.coordination import Coordination, read_coordination
 from gateway.state.keys import Keys, encode_id
-from gateway.state.policy import Policy
+from gateway.state.overrides import OFFLOAD, read_overrides, write_offload
+from gateway.state.packing import packed_candidates, packed_limits, packed_offers
+from gateway.state.policy import USUAL, Policy
+from gateway.state.profiles import PublishedProfile, read_profile
 from gateway.state.replies import (
     AdmitReply,
     BeatReply,
+    CoordinatorReply,
     CountReply,
     ExplainReply,
     OverrideReply,
     OverridesReply,
     PinReply,
+    ProfileReply,
     RecordReply,
     RenewClaimsReply,
     ReplicasReply,
@@ -32,10 +38,10 @@ from gateway.state.replies import (
     RowsReply,
     StatusReply,
 )
+from gateway.state.standing import Standing, standing_of
 
 OWN_DIGITS = 8
 """How much of a caller's digest names its own tokens in an endpoint's row."""
-_FIELD = re.compile(r"(?:(.+?):)?(own:[0-9a-f]*|[a-z_]+)")
 
 
 class Runner(Protocol):
@@ -54,33 +60,39 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Of the overrides that the candidates follow."""
     candidates: Sequence[tuple[str, float]]
     """Location and weight > 0, in declaration order."""
+    reserve: str = ""
+    """Location of the candidate that is taken only when no other may be, or it is asked for."""
     tried: Sequence[str]
     """Locations that are out of the question."""
     order: str
-    """`draw`, `declared`, `pinned` or `expected_ttft`."""
+    """As `lua/admit.lua` says."""
     draws: Sequence[float]
     """Numbers in [0, 1), where something is drawn: at most one per candidate and two more. With
     fewer the answer may be short of them."""
     prompt: Prompt
-    uses_pin: bool
-    """Whether the caller's pin is followed and written."""
     prefill_rate: int = 0
     """Tokens/s to reckon with while no endpoint has shown its own, for `expected_ttft`."""
+    limited: Sequence[tuple[str, EndpointLimits]] = ()
+    """Locations of the candidates that are limited, and in what."""
+    offers: Offers | None = None
+    """Of the candidates, in their order, for `routewise`."""
 
     def args(self) -> dict[str, str | int]:
         """Spell it for the scripts."""
         return {
             "epoch": self.epoch,
-            "candidates": _packed(tuple(self.candidates)),
+            "candidates": packed_candidates(
+                tuple(self.candidates), tuple(self.limited), self.reserve
+            ),
             "tried": " ".join(map(encode_id, self.tried)) if self.tried else "",
             "order": self.order,
             "draws": " ".join(f"{number:.17g}" for number in self.draws),
+            "rules": f"{self.policy.to_decide} {self.prefill_rate}",
             "caller": self.prompt.caller[:OWN_DIGITS],
-            "affinity": int(self.uses_pin),
             "prompt_tokens": self.prompt.tokens,
             "fingerprint": self.prompt.fingerprint,
-            "prefill_rate": self.prefill_rate,
-            **self.policy.to_decide,
+            "output_tokens": self.prompt.output_tokens,
+            "offers": packed_offers(self.offers) if self.offers else "",
         }
 
 
@@ -108,11 +120,25 @@ class Store:
         reply = await self._call(AdmitReply, "admit", keys, args)
         return structs.replace(reply, location=unquote(reply.location))
 
-    async def explain(self, model_id: str, decision: Decision, *, replica: str) -> ExplainReply:
-        """Say what `admit` would answer a replica now, without a write."""
+    async def explain(
+        self,
+        model_id: str,
+        decision: Decision,
+        *,
+        replica: str,
+        supposed: int = 0,
+        limited: Sequence[tuple[str, EndpointLimits]] = (),
+    ) -> ExplainReply:
+        """Say what `admit` would answer a replica now, without a write.
+
+        So many attempts of the same request are `supposed` to have been made. It also tells how
+        the endpoints stand, and what is left of limits: those that are `limited`.
+        """
         keys = self._keys.caller(model_id, decision.prompt.caller)
         args = decision.args()
         args["replica"] = replica
+        args["supposed"] = supposed
+        args["limited"] = packed_limits(limited)
         reply = await self._call(ExplainReply, "explain", keys, args)
         return structs.replace(reply, location=unquote(reply.location))
 
@@ -125,10 +151,9 @@ class Store:
         """
         args: dict[str, str | int] = {
             "claim": claim,
-            "ewma_alpha": policy.to_record["ewma_alpha"],
-            "hint_ttl_ms": policy.hint_ttl_ms,
+            "rules": policy.to_record,
             "ttft_ms": ttft_ms,
-            **_to_remember(prompt),
+            **_to_remember(prompt, policy),
         }
         keys = self._keys.caller(model_id, prompt.caller)
         return await self._call(RecordReply, "first_token", keys, args)
@@ -145,10 +170,15 @@ class Store:
         unpin: bool,
         policy: Policy,
         prompt: Prompt,
+        taken: str = "",
+        used: str = "",
+        cooling: str = "",
+        noted: str = "",
     ) -> RecordReply:
         """End a claim and record how its attempt ended; `status` 0 is none.
 
-        `unpin` drops the caller's pin if it names this endpoint.
+        `unpin` drops the caller's pin if it names this endpoint. `taken` is what `admit` has said;
+        `used`, `cooling` and `noted` are spelt as `lua/settle.lua` says.
         """
         args: dict[str, str | int] = {
             "claim": claim,
@@ -156,12 +186,21 @@ class Store:
             "outcome": outcome.value,
             "status": status,
             "live_replicas": live_replicas,
+            "rules": policy.to_record,
             "unpin": int(unpin),
-            **policy.to_record,
-            **_to_remember(prompt),
+            "taken": taken,
+            "used": used,
+            "cooling": cooling,
+            "noted": noted,
+            **_to_remember(prompt, policy),
         }
         keys = self._keys.caller(model_id, prompt.caller)
         return await self._call(RecordReply, "settle", keys, args)
+
+    async def queue(self, model_id: str, *, claim: str, is_queued: bool) -> None:
+        """Say that an attempt stands in line, where its prompt is no load yet, or no more."""
+        args: dict[str, str | int] = {"claim": claim, "queued": int(is_queued)}
+        await self._call(StatusReply, "queue", self._keys.model(model_id), args)
 
     async def renew(
         self, model_id: str, *, claims: Sequence[str], firsts: Sequence[str], lease_ms: int
@@ -228,26 +267,40 @@ class Store:
         """Read who has said lately that it lives, and the salt in force."""
         return await self._call(ReplicasReply, "replicas", self._keys.cluster(), {})
 
-    async def rows(self, model_id: str) -> tuple[int, dict[str, dict[str, str]]]:
+    async def coordinator(self) -> Coordination:
+        """Read who coordinates the cluster, and what that has published."""
+        keys = self._keys.cluster()
+        return read_coordination(await self._call(CoordinatorReply, "coordinator", keys, {}))
+
+    async def rows(
+        self,
+        model_id: str,
+        *,
+        policy: Policy = USUAL,
+        limited: Sequence[tuple[str, EndpointLimits]] = (),
+    ) -> tuple[int, Standing]:
         """Count a model's claims, and read all that is live about its endpoints.
 
-        The latter is location -> what -> text; what is of no endpoint is at the location "".
+        What is left of limits is told of those that are `limited`.
         """
-        reply = await self._call(RowsReply, "rows", self._keys.model(model_id), {})
-        return reply.claims, rows_of(reply.fields)
+        args: dict[str, str | int] = {
+            "limited": packed_limits(limited),
+            "window_ms": policy.window_ms,
+            "retry_percent": policy.retry_percent,
+            "retry_floor": policy.retry_floor,
+        }
+        reply = await self._call(RowsReply, "rows", self._keys.model(model_id), args)
+        return reply.claims, standing_of(reply)
+
+    async def profile(self, model_id: str) -> PublishedProfile | None:
+        """Read what the coordinator has learned of a model, if it has."""
+        reply = await self._call(ProfileReply, "profile", self._keys.model(model_id), {})
+        return read_profile(reply.profile, reply.now_ms)
 
     async def overrides(self, model_id: str) -> Overrides:
         """Read a model's run-time overrides and their epoch."""
         reply = await self._call(OverridesReply, "overrides", self._keys.model(model_id), {})
-        weights: dict[str, float] = {}
-        disabled: set[str] = set()
-        for field, value in zip(reply.fields[::2], reply.fields[1::2], strict=True):
-            what, _, name = field.partition(":")
-            if what == "weight" and (weight := _weight(value)) is not None:
-                weights[unquote(name)] = weight
-            elif what == "disabled":
-                disabled.add(unquote(name))
-        return Overrides(epoch=int(reply.epoch), weights=weights, disabled=frozenset(disabled))
+        return read_overrides(reply)
 
     async def override_weight(
         self,
@@ -280,6 +333,22 @@ class Store:
         """
         field = f"disabled:{encode_id(label)}"
         return await self._override(model_id, field, "1" if disabled else "", routes, force=force)
+
+    async def override_offload(self, model_id: str, *, offload: SetOffload | None) -> OverrideReply:
+        """Set a model's offload policy, or with `None` let the config's stand again."""
+        value = write_offload(offload) if offload else ""
+        return await self._override(model_id, OFFLOAD, value, (), force=True)
+
+    async def override_setting(
+        self, model_id: str, name: str, value: float | None, *, is_fallback: bool = False
+    ) -> OverrideReply:
+        """Set a parameter of a model's strategy, or with `None` let it be as it was.
+
+        A fallback holds where the model's files do not say.
+        """
+        field = f"{'fallback' if is_fallback else 'setting'}:{name}"
+        text = "" if value is None else f"{value:.17g}"
+        return await self._override(model_id, field, text, (), force=True)
 
     async def reset_circuit(self, model_id: str, *, location: str) -> str:
         """Make an endpoint healthy again. Returns its circuit as it was before."""
@@ -327,34 +396,10 @@ class Store:
         return msgspec.convert(await self._runner.run(name, keys, args), shape)
 
 
-def rows_of(fields: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Sort the fields of an endpoints hash, as the scripts answer it, by location and what."""
-    rows: dict[str, dict[str, str]] = {}
-    for name, value in zip(fields[::2], fields[1::2], strict=True):
-        if match := _FIELD.fullmatch(name):
-            rows.setdefault(unquote(match[1] or ""), {})[match[2]] = value
-    return rows
-
-
-def _to_remember(prompt: Prompt) -> dict[str, str | int]:
+def _to_remember(prompt: Prompt, policy: Policy) -> dict[str, str | int]:
     """What is to be noted of a prompt once it is cached; of an unknown caller's nothing."""
     return {
-        "prompt_tokens": prompt.tokens if prompt.caller else 0,
+        "prompt_tokens": prompt.tokens if prompt.caller and policy.prefill else 0,
         "fingerprint": prompt.fingerprint,
         "anchor": prompt.anchor,
     }
-
-
-def _weight(text: str) -> float | None:
-    """Read a weight that anybody may have edited; nonsense is none."""
-    try:
-        weight = float(text)
-    except ValueError:
-        return None
-    return weight if 0 <= weight < float("inf") else None
-
-
-@lru_cache(maxsize=4096)
-def _packed(candidates: tuple[tuple[str, float], ...]) -> str:
-    """The candidate table as `admit` takes it. The same one comes with almost every call."""
-    return " ".join(f"{encode_id(at)} {weight:.17g}" for at, weight in candidates)

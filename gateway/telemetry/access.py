@@ -8,7 +8,7 @@ from msgspec import Struct, field, structs
 
 from gateway.core.limits import NO_ROOM, Room
 from gateway.core.request import Usage
-from gateway.telemetry.logs import event
+from gateway.telemetry.logs import tell
 
 
 class AttemptRecord(Struct, kw_only=True, omit_defaults=True):
@@ -22,6 +22,8 @@ class AttemptRecord(Struct, kw_only=True, omit_defaults=True):
     """Location to reason, of the endpoints passed over before this one was chosen."""
     pin: str = ""
     """What became of the caller's pin: `kept`, `made`, or nothing."""
+    queue_ms: float = 0.0
+    """For how long it stood in line at gates."""
 
 
 class RequestRecord(Struct, kw_only=True):
@@ -37,6 +39,10 @@ class RequestRecord(Struct, kw_only=True):
     endpoint: str | None = None
     stream: bool = False
     attempts: list[AttemptRecord] = field(default_factory=list)
+    offload: str | None = None
+    """Why it has gone to the offload route, if it has."""
+    offload_endpoint: str | None = None
+    """Which that was."""
     refused: dict[str, str] = field(default_factory=dict)
     """Location to reason, when failover ended because no other endpoint could be used."""
     status: int = 0
@@ -62,28 +68,32 @@ class RequestRecord(Struct, kw_only=True):
 def write(record: RequestRecord) -> None:
     """Write the line."""
     usage = record.usage or Usage()
-    event(
+    tell(
         "request",
-        request_id=record.request_id,
-        trace_id=record.trace_id,
-        caller=record.caller,
-        route=record.route,
-        model=record.model,
-        endpoint=record.endpoint,
-        stream=record.stream,
-        attempts=len(record.attempts),
-        attempt_log=[structs.asdict(attempt) for attempt in record.attempts],
-        refused=record.refused,
-        status=record.status,
-        error_type=record.error_type,
-        limited_by=record.limited_by,
-        ttft_ms=record.ttft_ms,
-        total_ms=record.elapsed_ms(),
-        overhead_ms=record.overhead_ms,
-        tokens_in=usage.prompt_tokens,
-        tokens_out=usage.completion_tokens,
-        tokens_cached=usage.cached_tokens,
-        malformed_chunks=record.malformed_chunks,
-        client_cancelled=record.client_cancelled,
-        bytes=record.bytes_out,
+        {
+            "request_id": record.request_id,
+            "trace_id": record.trace_id,
+            "caller": record.caller,
+            "route": record.route,
+            "model": record.model,
+            "endpoint": record.endpoint,
+            "stream": record.stream,
+            "attempts": len(record.attempts),
+            "attempt_log": [structs.asdict(attempt) for attempt in record.attempts],
+            "refused": record.refused,
+            "offload": record.offload,
+            "offload_endpoint": record.offload_endpoint,
+            "status": record.status,
+            "error_type": record.error_type,
+            "limited_by": record.limited_by,
+            "ttft_ms": record.ttft_ms,
+            "total_ms": record.elapsed_ms(),
+            "overhead_ms": record.overhead_ms,
+            "tokens_in": usage.prompt_tokens,
+            "tokens_out": usage.completion_tokens,
+            "tokens_cached": usage.cached_tokens,
+            "malformed_chunks": record.malformed_chunks,
+            "client_cancelled": record.client_cancelled,
+            "bytes": record.bytes_out,
+        },
     )

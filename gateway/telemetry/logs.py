@@ -5,16 +5,31 @@ Events have stable names (`msg`) and flat fields.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
+import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 STDERR = 2
 LOGGER = logging.getLogger("concord")
+
+
+class _Event(logging.LogRecord):
+    """A record without what no line shows, and Python looks up for each: file, thread, process."""
+
+    def __init__(self, name: str, level: int, fields: Mapping[str, object]) -> None:
+        self.name, self.msg, self.args = LOGGER.name, name, None
+        self.levelno, self.levelname = level, logging.getLevelName(level)
+        self.created = time.time()
+        self.pathname = self.filename = ""
+        self.lineno = 0
+        self.exc_info = self.exc_text = self.stack_info = None
+        self.fields = fields
 
 
 class JsonFormatter(logging.Formatter):
@@ -32,7 +47,7 @@ class JsonFormatter(logging.Formatter):
     def encode(self, record: logging.LogRecord) -> bytes:
         """Render one line as bytes."""
         line: dict[str, Any] = {
-            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "ts": f"{_second(int(record.created))}.{int(record.created * 1000) % 1000:03d}+00:00",
             "level": record.levelname.lower(),
             "msg": record.getMessage(),
             **self._common,
@@ -41,6 +56,12 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line)
+
+
+@lru_cache(maxsize=4)
+def _second(since_epoch_s: int) -> str:
+    """A second as ISO 8601 writes it, without a zone: spelling one takes longer than the rest."""
+    return datetime.fromtimestamp(since_epoch_s, UTC).isoformat().removesuffix("+00:00")
 
 
 class LineHandler(logging.Handler):
@@ -60,9 +81,11 @@ class LineHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line. Where nobody reads them any more they are lost, and no request fails."""
         rest = self._encode(record) + b"\n"
-        with contextlib.suppress(OSError):
+        try:
             while rest:
                 rest = rest[os.write(STDERR, rest) :]
+        except OSError:
+            return
 
 
 def configure(replica: str) -> None:
@@ -79,11 +102,13 @@ def configure(replica: str) -> None:
 
 def event(name: str, *, level: int = logging.INFO, **fields: object) -> None:
     """Log an event by its stable name. Fields MUST be free of secrets and prompts."""
+    tell(name, fields, level=level)
+
+
+def tell(name: str, fields: Mapping[str, object], *, level: int = logging.INFO) -> None:
+    """The same, for what is told so often that passing many fields by keyword would count."""
     if LOGGER.isEnabledFor(level):
-        # What Logger.log adds to this, a look at its caller and at `extra`, no line shows.
-        record = logging.LogRecord(LOGGER.name, level, "", 0, name, None, None)
-        record.fields = fields
-        LOGGER.handle(record)
+        LOGGER.handle(_Event(name, level, fields))
 
 
 def bug(**fields: object) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 # Spans. A server span is named `POST <path>`.
 ADMIT = "admit"
 ATTEMPT = "attempt"
+GATE = "gate"
 SETTLE = "settle"
 
 # Events.
@@ -54,6 +55,8 @@ DROPPED_COUNT = "concord.dropped.count"
 PROBE = "concord.probe"
 PIN = "concord.pin"
 """What became of the caller's pin: `kept` or `made`."""
+QUEUE_MS = "concord.queue_ms"
+"""For how long an attempt stood in line at a gate."""
 OUTCOME = "concord.outcome"
 CIRCUIT = "concord.circuit"
 """What a settlement has turned the endpoint's circuit to."""

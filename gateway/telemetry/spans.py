@@ -13,7 +13,7 @@ from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
@@ -47,6 +47,7 @@ class SpanTracer(Tracer):
         self._tracer = provider.get_tracer("concord", __version__)
         self._ids = ids
         self._gen_ai = gen_ai
+        self._bound = _bound(provider.sampler)
 
     def begin(self, headers: Mapping[str, str], path: str) -> Trace:
         """The trace of a request that has just come; `headers` by lower-case name."""
@@ -56,9 +57,7 @@ class SpanTracer(Tracer):
             # Most requests come so and most are not sampled: those are spared a span that
             # records nothing.
             trace_id = self._ids.generate_trace_id()
-            sampler = self.provider.sampler
-            decision = sampler.should_sample(_NO_CONTEXT, trace_id, name, SpanKind.SERVER).decision
-            if decision is Decision.DROP:
+            if self._drops(trace_id, name):
                 return _unrecorded(trace_id, self._ids.generate_span_id())
             self._ids.decided = trace_id
             parent = _NO_CONTEXT
@@ -66,6 +65,14 @@ class SpanTracer(Tracer):
             parent = _W3C.extract(came.headers, _NO_CONTEXT)
         span = self._tracer.start_span(name, parent, SpanKind.SERVER)
         return RecordedTrace(self._tracer, span, self._gen_ai) if span.is_recording() else came
+
+    def _drops(self, trace_id: int, name: str) -> bool:
+        """Whether a trace that begins here is not to be recorded."""
+        if self._bound is not None:
+            return trace_id & TraceIdRatioBased.TRACE_ID_LIMIT >= self._bound
+        sampler = self.provider.sampler
+        decision = sampler.should_sample(_NO_CONTEXT, trace_id, name, SpanKind.SERVER).decision
+        return decision is Decision.DROP
 
 
 class DecidedIds(RandomIdGenerator):
@@ -131,6 +138,12 @@ class RecordedTrace(Trace):
             self._child(names.ATTEMPT, attributes, SpanKind.CLIENT), record, gen_ai, self._context
         )
 
+    def gating(self, route: Route) -> Step:
+        """The way through a gate."""
+        attributes = {names.ENDPOINT: route.endpoint}
+        # Below the attempt, which is current.
+        return _Recorded(self._tracer.start_span(names.GATE, attributes=attributes))
+
     def settling(self, route: Route, outcome: Outcome) -> Step:
         """The end of an attempt's claim."""
         attributes = {names.ENDPOINT: route.endpoint, names.OUTCOME: outcome.value}
@@ -191,6 +204,10 @@ class _Recorded(Step):
             self._span.set_attribute(names.ERROR_TYPE, _own_name(error))
             self._span.set_status(StatusCode.ERROR)
         self._span.end()
+
+    def queued(self, waited_s: float) -> None:
+        """The attempt stood in line for so long."""
+        self._span.set_attribute(names.QUEUE_MS, round(waited_s * 1000, 2))
 
     def turned(self, circuit: str) -> None:
         """The endpoint's circuit was turned."""
@@ -276,6 +293,15 @@ class _Attempt(_Recorded):
                 }
             )
         super().__exit__(kind, error, traceback)
+
+
+def _bound(sampler: Sampler) -> int | None:
+    """From which number on the end of a new trace's id says that it is not sampled.
+
+    `None` where the sampler looks at more. Asking it takes ten times as long as comparing numbers.
+    """
+    root = sampler._root if isinstance(sampler, ParentBased) else sampler
+    return root.bound if type(root) is TraceIdRatioBased else None
 
 
 def _unrecorded(trace_id: int, span_id: int) -> Trace:

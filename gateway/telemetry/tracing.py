@@ -3,6 +3,7 @@
     the request       POST /v1/chat/completions
     ├── admit         who was considered, who dropped out and why, what was drawn
     ├── attempt       one try on one endpoint, over it the HTTP call
+    │   └── gate      how long it has stood in line before
     └── settle        what became of the claim; often after the answer
 
 What is here records nothing: it is for requests that were not sampled, and for all of them where
@@ -53,6 +54,9 @@ class Step:
     def stale(self) -> None:
         """Nothing was decided: the model's overrides have changed, and another decision follows."""
 
+    def queued(self, waited_s: float) -> None:
+        """The attempt stood in line for so long; 0 where it passed at once."""
+
     def turned(self, circuit: str) -> None:
         """The endpoint's circuit was turned to this; "" when it was not."""
 
@@ -83,6 +87,10 @@ class Trace:
 
     def attempting(self, route: Route, record: RequestRecord) -> Step:
         """An attempt, which is the last one of the record. HTTP calls made in it are part of it."""
+        return _UNRECORDED
+
+    def gating(self, route: Route) -> Step:
+        """The way through the gate in front of an endpoint, part of the attempt."""
         return _UNRECORDED
 
     def settling(self, route: Route, outcome: Outcome) -> Step:

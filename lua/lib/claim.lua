@@ -2,14 +2,17 @@
 --
 -- A holding is text, `name=value` words with a space between, such as
 -- `location=local-8000 lease_ms=15000 epoch=3 probe=1 tokens=52000 elephant=1 caller=1f0c9b2a`. Its
--- prefill (tokens, elephant, caller) ends at the first output. A release that meets a word it does
+-- prefill (tokens, elephant, caller) ends at the first output, and counts for nothing while it
+-- stands in line at a gate (queued); what it has taken of limits (taken)
+-- stays taken, unless its settlement corrects that. A release that meets a word it does
 -- not know cannot undo the claim and leaves it to a newer one (see reap).
 -- @include lib/number
 
 local WORDS =
-  { 'location', 'lease_ms', 'epoch', 'probe', 'first', 'tokens', 'elephant', 'caller' }
+  { 'location', 'lease_ms', 'epoch', 'probe', 'first', 'queued', 'tokens', 'elephant', 'caller',
+    'taken' }
 local KNOWN = { location = true, lease_ms = true, epoch = true, probe = true, first = true,
-  tokens = true, elephant = true, caller = true }
+  queued = true, tokens = true, elephant = true, caller = true, taken = true }
 
 -- 7 and 8 days: claims outlive the counts that they undo, or these would stay for good.
 local ENDPOINTS_TTL_MS = '604800000'
@@ -55,6 +58,9 @@ end
 -- What a holding's prefill counts for at its endpoint, by field.
 local function prefill_of(held)
   local at, counts = held.location, {}
+  if held.queued then
+    return counts
+  end
   if held.tokens then
     counts[at .. ':prefill_tokens'] = whole(held.tokens)
   end
@@ -107,7 +113,7 @@ local function release(endpoints, claims, claimed, claim, held)
   redis.call('HDEL', claimed, claim)
   add_counts(endpoints, counts_of(held), -1)
   local at = held.location
-  if redis.call('HGET', endpoints, at .. ':probe') == claim then
+  if held.probe and redis.call('HGET', endpoints, at .. ':probe') == claim then
     redis.call('HDEL', endpoints, at .. ':probe', at .. ':probe_until_ms')
   end
 end

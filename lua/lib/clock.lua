@@ -7,10 +7,11 @@
 -- clock, and the server is right.
 local CLOCK_SLACK_MS = 5000
 
--- Returns now in ms, and whether the clock has stepped back too far to be bridged.
-local function model_clock(endpoints)
+-- Returns now in ms, and whether the clock has stepped back too far to be bridged; `at_ms` is what
+-- stands in the field of that name.
+local function clock_after(at_ms)
   local server = server_ms()
-  local seen = whole(redis.call('HGET', endpoints, 'at_ms'))
+  local seen = whole(at_ms)
   if seen <= server then
     return server, false
   end
@@ -18,6 +19,10 @@ local function model_clock(endpoints)
     return seen, false
   end
   return server, true
+end
+
+local function model_clock(endpoints)
+  return clock_after(redis.call('HGET', endpoints, 'at_ms'))
 end
 
 -- Counts a step back where an operator can see it.

@@ -48,12 +48,8 @@ local function note_connect_failure(endpoints, at, replica, now, live_replicas, 
   return math.min(counted, policy.failure_threshold)
 end
 
--- The replica has reached the endpoint: its own note is void, those of others stand.
-local function forget_connect_failures(endpoints, at, replica)
-  local text = redis.call('HGET', endpoints, at .. ':conn')
-  if not text then
-    return
-  end
+-- The replica has reached the endpoint: of the notes that stand its own is void.
+local function forget_connect_failures(endpoints, at, replica, text)
   local others = {}
   for _, note in ipairs(read_conn(text)) do
     if note.replica ~= replica then

@@ -3,12 +3,13 @@
 -- @include lib/hint
 -- @include lib/judge
 -- @include score/expected_ttft
+-- @include score/routewise
 
 -- The row of a candidate that may be used, else false; judged once, and the reason noted.
 local function row_of(ask, found, index)
   if found.rows[index] == nil then
     local seen = found.seen and found.seen[index]
-    local row, reason, left_ms = judge(ask, ask.locations[index], seen)
+    local row, reason, left_ms = judge(ask, index, seen)
     found.rows[index] = row
     if reason then
       found.reasons[index] = reason
@@ -33,8 +34,9 @@ local function is_crowded(ask, index, row)
     and uncached(prefill.tokens, hint_at(ask, index, row)) >= prefill.elephant_tokens
 end
 
--- The first place at which the running sum of the pool's weights reaches u times their total;
--- rounding and all-zero weights fall to the last one. Returns nil when the numbers have run out.
+-- The first place at which the running sum of the pool's weights, or shares where it is a mixture,
+-- reaches u times their total; rounding and all-zero weights fall to the last one. Returns nil when
+-- the numbers have run out.
 local function next_place(ask, found, pool)
   if ask.order == 'declared' or ask.order == 'pinned' then
     return 1
@@ -45,7 +47,7 @@ local function next_place(ask, found, pool)
     return nil
   end
   found.drawn = found.drawn + 1
-  local weights, total = ask.weights, 0
+  local weights, total = found.shares or ask.weights, 0
   for _, index in ipairs(pool) do
     total = total + weights[index]
   end
@@ -102,7 +104,8 @@ local function follow_pin(ask, found)
     return nil
   end
   for index, location in ipairs(ask.locations) do
-    local row = location == ask.pin.location and row_of(ask, found, index)
+    local is_pinned = location == ask.pin.location and index ~= ask.reserve
+    local row = is_pinned and row_of(ask, found, index)
     if row then
       local prefill = ask.prefill
       if not prefill or row.prefill_tokens - row.own_tokens <= prefill.affinity_ceiling then
@@ -129,22 +132,27 @@ local function accept(ask, found, index, pin)
   return found
 end
 
--- All endpoints are judged and compared; weights choose among those that are as good as the best.
-local function choose_nearest(ask, found)
-  local fit = {}
+-- All endpoints are judged and compared. Weights choose among those that are as good as the best,
+-- or shares among those that make the best mixture.
+local function choose_compared(ask, found)
+  local fit, offers = {}, ask.offers and read_offers(ask.offers)
   found.seen = look_at_all(ask)
   for index = 1, #ask.locations do
-    if row_of(ask, found, index) then
+    local reason = offers and offers[index].reason
+    if reason then
+      found.rows[index], found.reasons[index] = false, reason
+    elseif row_of(ask, found, index) then
       fit[#fit + 1] = index
     end
   end
-  local index = #fit > 0 and draw(ask, found, nearest(ask, found, fit))
+  local best = fit[1] and (offers and mix(ask, offers, found, fit) or nearest(ask, found, fit))
+  local index = best and draw(ask, found, best)
   if not index then
     return found
   end
-  local takes_probe = found.rows[index].takes_probe
+  local seen = found.rows[index]
   found.rows[index] = look_at(ask, ask.locations[index])
-  found.rows[index].takes_probe = takes_probe
+  found.rows[index].takes_probe, found.rows[index].limits = seen.takes_probe, seen.limits
   return accept(ask, found, index, '')
 end
 
@@ -160,16 +168,16 @@ local function choose(ask)
     drawn = 0,
     next_number = string.gmatch(ask.draws, '[^ ]+'),
   }
-  if ask.compares and ask.prefill then
-    return choose_nearest(ask, found)
+  if ask.offers or ask.compares and ask.prefill then
+    return choose_compared(ask, found)
   end
   local kept = follow_pin(ask, found)
   if kept then
     return accept(ask, found, kept, 'kept')
   end
   local others, crowded = {}, {}
-  for index = 1, #ask.locations do
-    if index ~= ask.left then
+  for index = 1, ask.order == 'reserve' and 0 or #ask.locations do
+    if index ~= ask.left and index ~= ask.reserve then
       others[#others + 1] = index
     end
   end
@@ -178,13 +186,22 @@ local function choose(ask)
   end
   local index = draw_lighter(ask, found, others, ask.order == 'draw' and crowded)
     or draw_lighter(ask, found, crowded) or draw_lighter(ask, found, { ask.left })
+  if not index and draw(ask, found, { ask.reserve }) then
+    found.is_reserve = true
+    return accept(ask, found, ask.reserve, '')
+  end
   return index and accept(ask, found, index, 'made') or found
 end
 
--- A fault in what looks at prefill (a hint that is no hash any more, say) must not cost a request:
--- the draw is then by weight alone, and the fault is counted where operators see it.
+-- Whether the reserve could be taken, too, when another endpoint has been found.
+local function has_reserve(ask, found)
+  return ask.reserve and not found.is_reserve and row_of(ask, found, ask.reserve) and true or false
+end
+
+-- A fault in what looks at prefill (a hint that is no hash any more, say) or mixes must not cost a
+-- request: the draw is then by weight alone, and the fault is counted where operators see it.
 local function decide(ask)
-  if not ask.prefill then
+  if not ask.prefill and not ask.offers then
     return choose(ask)
   end
   local is_sound, found = pcall(choose, ask)
@@ -192,10 +209,21 @@ local function decide(ask)
     return found
   end
   local prefill = ask.prefill
-  ask.prefill = nil
+  ask.prefill, ask.offers = nil, nil
   found = choose(ask)
   found.is_degraded = true
-  found.tokens, found.is_elephant = prefill.tokens, prefill.tokens >= prefill.elephant_tokens
+  if prefill then
+    found.tokens, found.is_elephant = prefill.tokens, prefill.tokens >= prefill.elephant_tokens
+  end
+  return found
+end
+
+-- What is found when nothing may be tried, whatever the endpoints.
+local function refuse_all(ask, reason)
+  local found = { rows = {}, reasons = {}, soonest_ms = 0, drawn = 0 }
+  for index, location in ipairs(ask.locations) do
+    found.reasons[index] = ask.tried[location] and 'already_attempted' or reason
+  end
   return found
 end
 

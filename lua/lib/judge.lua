@@ -1,23 +1,19 @@
 -- judge: whether an endpoint may be used for what is asked, and what it has in hand.
 -- @include lib/circuit
 -- @include lib/conn
+-- @include lib/cooldown
+-- @include lib/limit
 -- @include lib/number
-
--- Takes out of fields what claims that have ended still seem to hold.
-local function give_back(back, names, fields)
-  for i, name in ipairs(names) do
-    fields[i] = back[name] and whole(fields[i]) - back[name] or fields[i]
-  end
-end
 
 -- What is known of an endpoint. A healthy one has no circuit, and most are.
 local function look_at(ask, location)
-  local names = { location .. ':circuit', location .. ':conn', location .. ':inflight' }
+  local names = { location .. ':circuit', location .. ':conn', location .. ':cooldown',
+    location .. ':inflight' }
   if ask.counts_prefill then
-    names[4] = location .. ':prefill_tokens'
-    names[5] = location .. ':own:' .. ask.caller
-    names[6] = location .. ':elephants'
-    names[7] = location .. ':generation'
+    names[5] = location .. ':prefill_tokens'
+    names[6] = location .. ':own:' .. ask.caller
+    names[7] = location .. ':elephants'
+    names[8] = location .. ':generation'
   end
   local fields = redis.call('HMGET', ask.endpoints, unpack(names))
   if ask.given_back then
@@ -26,11 +22,12 @@ local function look_at(ask, location)
   return {
     circuit = fields[1],
     conn = fields[2],
-    inflight = whole(fields[3]),
-    prefill_tokens = whole(fields[4]),
-    own_tokens = whole(fields[5]),
-    elephants = whole(fields[6]),
-    generation = whole(fields[7]),
+    cooldown = fields[3],
+    inflight = whole(fields[4]),
+    prefill_tokens = whole(fields[5]),
+    own_tokens = whole(fields[6]),
+    elephants = whole(fields[7]),
+    generation = whole(fields[8]),
   }
 end
 
@@ -38,9 +35,10 @@ end
 local function look_at_all(ask)
   local names, rows, own = {}, {}, ':own:' .. ask.caller
   for index = 1, #ask.locations do
-    local location, last = ask.locations[index], 5 * index
-    names[last - 4] = location .. ':circuit'
-    names[last - 3] = location .. ':conn'
+    local location, last = ask.locations[index], 6 * index
+    names[last - 5] = location .. ':circuit'
+    names[last - 4] = location .. ':conn'
+    names[last - 3] = location .. ':cooldown'
     names[last - 2] = location .. ':prefill_tokens'
     names[last - 1] = location .. own
     names[last] = location .. ':prefill_rate'
@@ -50,10 +48,11 @@ local function look_at_all(ask)
     give_back(ask.given_back, names, fields)
   end
   for index = 1, #ask.locations do
-    local last = 5 * index
+    local last = 6 * index
     rows[index] = {
-      circuit = fields[last - 4],
-      conn = fields[last - 3],
+      circuit = fields[last - 5],
+      conn = fields[last - 4],
+      cooldown = fields[last - 3],
       prefill_tokens = whole(fields[last - 2]),
       own_tokens = whole(fields[last - 1]),
       prefill_rate = fields[last],
@@ -62,16 +61,9 @@ local function look_at_all(ask)
   return rows
 end
 
--- Returns the endpoint's row when it may be used, else false, the reason and when that can change.
--- It is read unless given.
-local function judge(ask, location, row)
-  if ask.tried[location] then
-    return false, 'already_attempted', 0
-  end
-  row = row or look_at(ask, location)
-  if ask.order == 'pinned' then
-    return row
-  end
+-- Why an endpoint's health keeps requests away, nil when it does not, and in how many ms that can
+-- change; third, whether using it takes the half-open probe.
+local function judge_health(ask, location, row)
   if row.circuit then
     local rest = redis.call('HMGET', ask.endpoints,
       location .. ':opened_at_ms', location .. ':probe', location .. ':probe_until_ms')
@@ -80,12 +72,40 @@ local function judge(ask, location, row)
   end
   local reason, left_ms, takes_probe = judge_circuit(row, ask.now, ask.cooldown_ms)
   if reason then
-    return false, reason, left_ms
+    return reason, left_ms, false
   end
-  local blocked_ms = blocked_here_ms(row.conn, ask.replica, ask.now, ask)
+  local cooling_ms = row.cooldown and cooldown_left(row.cooldown, ask.now) or 0
+  if cooling_ms > 0 then
+    return 'cooldown', cooling_ms, false
+  end
+  local blocked_ms = row.conn and blocked_here_ms(row.conn, ask.replica, ask.now, ask) or 0
   if blocked_ms > 0 then
-    return false, 'unreachable_from_here', blocked_ms
+    return 'unreachable_from_here', blocked_ms, false
   end
-  row.takes_probe = takes_probe
+  return nil, 0, takes_probe
+end
+
+-- Returns the endpoint's row when it may be used, else false, the reason and when that can change.
+-- It is read unless given. An operator's request is kept away by limits alone.
+local function judge(ask, index, row)
+  local location = ask.locations[index]
+  if ask.tried[location] then
+    return false, 'already_attempted', 0
+  end
+  row = row or look_at(ask, location)
+  if ask.order ~= 'pinned' then
+    local reason, left_ms, takes_probe = judge_health(ask, location, row)
+    if reason then
+      return false, reason, left_ms
+    end
+    row.takes_probe = takes_probe
+  end
+  if ask.limits[index] ~= '' then
+    row.limits = read_endpoint_limits(ask.limits[index])
+    local reason, left_ms = judge_limits(ask, location, row.limits)
+    if reason then
+      return false, reason, left_ms
+    end
+  end
   return row
 end

@@ -8,12 +8,16 @@
 local FAILURES = { failure = true, auth = true, connect = true }
 local OUTCOMES = { success = true, neutral = true, failure = true, auth = true, connect = true }
 
-local function read_policy(failure_threshold, cooldown_ms, min_availability, ewma_alpha)
+-- Reads "<failure_threshold> <cooldown_ms> <min_availability> <ewma_alpha> <hint_ttl_ms>".
+local function read_policy(rules)
+  local failure_threshold, cooldown_ms, min_availability, ewma_alpha, hint_ttl_ms =
+    string.match(rules, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
   return {
     failure_threshold = tonumber(failure_threshold),
     cooldown_ms = tonumber(cooldown_ms),
     min_availability = tonumber(min_availability),
     alpha = tonumber(ewma_alpha),
+    hint_ttl_ms = tonumber(hint_ttl_ms),
   }
 end
 
@@ -46,11 +50,15 @@ local function count_failures(endpoints, at, now, times, policy)
   return row[3] ~= 'open' and 'opened' or ''
 end
 
--- Counts one success, which closes the circuit whatever its state: also one whose request was on
--- its way before the circuit opened. Returns "closed" or "".
-local function count_success(endpoints, at, policy)
+-- The first proof that the endpoint works: success for this replica's network, and for the circuit,
+-- which it closes whatever its state: also a request that was on its way before the circuit opened.
+-- Returns "closed" or "".
+local function record_success(endpoints, at, replica, policy)
   local row = redis.call('HMGET', endpoints, at .. ':failures', at .. ':availability',
-    at .. ':circuit', at .. ':auth_rejections')
+    at .. ':circuit', at .. ':auth_rejections', at .. ':conn')
+  if row[5] then
+    forget_connect_failures(endpoints, at, replica, row[5])
+  end
   if row[2] then
     local availability = (1 - policy.alpha) * availability_of(row[2]) + policy.alpha
     if availability < 1 - 1e-9 then
@@ -64,12 +72,6 @@ local function count_success(endpoints, at, policy)
       at .. ':opened_at_ms', at .. ':probe', at .. ':probe_until_ms')
   end
   return row[3] and 'closed' or ''
-end
-
--- The first proof that the endpoint works: success for the circuit, and for this replica's network.
-local function record_success(endpoints, at, replica, policy)
-  forget_connect_failures(endpoints, at, replica)
-  return count_success(endpoints, at, policy)
 end
 
 -- Returns "opened" when the circuit has opened, else "".

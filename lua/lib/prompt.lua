@@ -6,7 +6,7 @@ local function read_prompt(tokens, fingerprint, anchor, ttl_ms)
     tokens = tonumber(tokens),
     fingerprint = fingerprint,
     anchor = anchor,
-    ttl_ms = tonumber(ttl_ms),
+    ttl_ms = ttl_ms,
   }
 end
 

@@ -17,14 +17,8 @@ local function read_limits(packed)
     for i, text in ipairs({ rpm, tpm, parallel, budget }) do
       local most, fixed, shadow = string.match(text, '^(%d+)(f?)(s?)$')
       if most then
-        limits[#limits + 1] = {
-          scope = scope,
-          kind = KINDS[i],
-          most = tonumber(most),
-          is_fixed = fixed ~= '',
-          is_shadow = shadow ~= '',
-          duration_ms = tonumber(duration_ms),
-        }
+        limits[#limits + 1] = { scope = scope, kind = KINDS[i], most = tonumber(most),
+          is_fixed = fixed ~= '', is_shadow = shadow ~= '', duration_ms = tonumber(duration_ms) }
         names[#names + 1] = scope .. ':' .. KINDS[i]
       end
     end

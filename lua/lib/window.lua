@@ -24,29 +24,14 @@ local function counts_in(window)
   return counts
 end
 
-local function put_counts(window, counts)
-  local last, sum = 1, 0
-  for i = 1, math.min(#counts, PARTS + 1) do
-    sum = sum + counts[i]
-    if counts[i] > 0 then
-      last = i
-    end
-  end
-  local words = {}
-  for i = 2, last do
-    words[i - 1] = ' ' .. spell(counts[i])
-  end
-  window.first, window.rest, window.sum = counts[1], table.concat(words), sum
-end
-
 -- An empty window: sliding from the current part on, fixed from whenever something is taken.
 local function new_window(now, length_ms, is_fixed)
-  local window = { length_ms = length_ms, is_fixed = is_fixed, sum = 0 }
-  if not is_fixed then
-    window.part_ms = part_length(length_ms)
-    window.newest, window.first, window.rest = math.floor(now / window.part_ms), 0, ''
+  if is_fixed then
+    return { length_ms = length_ms, is_fixed = true, start_ms = false, sum = 0 }
   end
-  return window
+  local part_ms = part_length(length_ms)
+  return { length_ms = length_ms, is_fixed = false, part_ms = part_ms,
+    newest = math.floor(now / part_ms), sum = 0, first = 0, rest = '' }
 end
 
 local function read_fixed(text, now)
@@ -62,30 +47,36 @@ local function read_fixed(text, now)
   return window
 end
 
--- Reads a window as it stands now, or nil. Within one part nothing but the head need be read.
+-- Moves a window on by some parts, at most all of them: those that are too old by then are dropped.
+local function pass(window, passed)
+  local parts = ' ' .. spell(window.first) .. window.rest
+  local kept, dropped = -- never nothing, for which a match would answer a position
+    string.match(parts, '^(' .. string.rep(' %d+', PARTS + 1 - passed) .. ')(.*)$')
+  for count in string.gmatch(dropped or '', '%d+') do
+    window.sum = math.max(window.sum - whole(count), 0)
+  end
+  window.rest = string.rep(' 0', passed - 1) .. (kept or parts)
+  window.newest, window.first = window.newest + passed, 0
+end
+
+-- Reads a window as it stands now, or nil. Of its parts only the newest is looked at, unless time
+-- has passed beyond that.
 local function read_window(text, now)
   local length_ms, newest, sum, first, rest =
-    string.match(text or '', '^sliding (%d+) (%d+) (%d+) (%d+)([ %d]*)$')
+    string.match(text or '', '^sliding (%d+) (%d+) (%d+) (%d+)()')
   if not length_ms then
     return text and read_fixed(text, now)
   end
-  local window = new_window(now, tonumber(length_ms), false)
-  local passed = window.newest - tonumber(newest)
+  length_ms, newest = tonumber(length_ms), tonumber(newest)
+  local part_ms = part_length(length_ms)
+  local passed = math.floor(now / part_ms) - newest
   if math.abs(passed) > PARTS then
-    return window
+    return new_window(now, length_ms, false)
   end
-  window.newest, window.sum = window.newest - passed, whole(sum)
-  window.first, window.rest = whole(first), rest
+  local window = { length_ms = length_ms, is_fixed = false, part_ms = part_ms, newest = newest,
+    sum = whole(sum), first = whole(first), rest = string.sub(text, rest) }
   if passed > 0 then
-    local counts = {}
-    for i = 1, passed do
-      counts[i] = 0
-    end
-    for i, count in ipairs(counts_in(window)) do
-      counts[passed + i] = count
-    end
-    window.newest = window.newest + passed
-    put_counts(window, counts)
+    pass(window, passed)
   end
   return window
 end
@@ -104,8 +95,8 @@ local function write_window(window)
   if window.is_fixed then
     return string.format('fixed %d %d %s', window.length_ms, window.start_ms or 0, sum)
   end
-  return string.format('sliding %d %d %s %d%s', window.length_ms, window.newest, sum, window.first,
-    window.rest)
+  return string.format('sliding %d %d %s %d', window.length_ms, window.newest, sum, window.first)
+    .. window.rest
 end
 
 local function take(window, amount, now)
@@ -117,29 +108,19 @@ local function take(window, amount, now)
   end
 end
 
--- Corrects by a difference what was taken at some time. Where that is of the window no more, a rise
--- counts from now on and a fall is dropped; nothing goes below zero.
-local function correct(window, at_ms, difference, now)
-  if window.is_fixed then
-    local is_gone = not window.start_ms or at_ms < window.start_ms
-    if difference > 0 then
-      take(window, difference, now)
-    elseif not is_gone then
-      window.sum = math.max(window.sum + difference, 0)
-    end
-    return
+-- Takes from a window as it is written, and writes it again: while its newest part lasts, that and
+-- the sum are all that is read.
+local function take_from(text, amount, now, length_ms, is_fixed)
+  local head, length, newest, sum, first, rest =
+    string.match(text or '', '^(sliding (%d+) (%d+) )(%d+) (%d+)()')
+  if head and not is_fixed and tonumber(length) == length_ms
+      and tonumber(newest) == math.floor(now / part_length(length_ms)) then
+    return string.format('%s%d %d', head, whole(sum) + amount, whole(first) + amount)
+      .. string.sub(text, rest)
   end
-  local age = math.max(window.newest - math.floor(at_ms / window.part_ms), 0)
-  if age > PARTS and difference < 0 then
-    return
-  end
-  local counts = counts_in(window)
-  local at = age > PARTS and 1 or age + 1
-  for i = #counts + 1, at do
-    counts[i] = 0
-  end
-  counts[at] = math.max(counts[at] + difference, 0)
-  put_counts(window, counts)
+  local window = open_window(text, now, length_ms, is_fixed)
+  take(window, amount, now)
+  return write_window(window)
 end
 
 -- In how many ms at least that much of what is taken will count no more.
@@ -161,6 +142,8 @@ end
 local function whole_in_ms(window, now)
   if window.sum == 0 then
     return 0
+  elseif not window.is_fixed and window.first > 0 then
+    return (window.newest + 1 + PARTS) * window.part_ms - now
   end
   return frees_in_ms(window, window.sum, now)
 end

@@ -99,6 +99,19 @@ class Client:
             call.result()
         return took
 
+    async def ask(self, count: int, at_once: int) -> None:
+        """Send so many requests, each connection the next one as soon as it has its answer."""
+        left = iter(range(count))
+
+        async def send() -> None:
+            connection = await self._connect()
+            for _ in left:
+                status = await connection.send(self._request)
+                if status != 200:
+                    raise Failed(f"an answer was {status}")
+
+        await asyncio.gather(*(send() for _ in range(at_once)))
+
     async def open_streams(self, count: int, timeout_s: float) -> int:
         """Open streams and wait until each has brought something; returns how many have in time."""
         while (missing := count - len(self._streams)) > 0:

@@ -130,7 +130,6 @@ class Costs:
                 order=order,
                 draws=draws(claims[number], 1, min(size + 2, 8)),
                 prompt=prompts[number],
-                uses_pin=policy.affinity and order == "draw",
                 prefill_rate=RATE,
             )
             reply = await self._store.admit(

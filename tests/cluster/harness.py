@@ -110,6 +110,11 @@ class Process:
         """All it has logged."""
         return self.log.read_text("utf-8") if self.log.exists() else ""
 
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The lines of its log with this message, oldest first."""
+        lines = (line for line in self.text().splitlines() if f'"msg":"{name}"' in line)
+        return [json.loads(line) for line in lines]
+
 
 class Engine(Process):
     """A simulated engine with its control door."""
@@ -195,14 +200,35 @@ class Replica(Process):
         """Whether it takes requests and has all it needs for them."""
         return self.readiness() == (200, "ready")
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """The lines of its log with this message, oldest first."""
-        lines = (line for line in self.text().splitlines() if f'"msg":"{name}"' in line)
-        return [json.loads(line) for line in lines]
-
     @property
     def id(self) -> str:
         """The id it has given itself at its last start; its claims begin with it."""
+        return str(self.events("started")[-1]["replica"])
+
+
+class Coordinator(Process):
+    """A `concord coordinator`."""
+
+    def __init__(self, name: str, folder: Path, config: Path, redis_url: str) -> None:
+        self.port = free_port()
+        args = ["coordinator", "--config", str(config), "--port", str(self.port)]
+        env = {"REDIS_URL": redis_url, "CONCORD_ADMIN_KEY": ADMIN_KEY, "CONCORD_SECRET": SECRET}
+        super().__init__(name, args, folder, env)
+
+    def readiness(self) -> dict[str, Any]:
+        """What it says of itself; nothing while it does not answer."""
+        try:
+            return dict(HTTP.get(f"http://127.0.0.1:{self.port}/readyz", timeout=2).json())
+        except httpx.TransportError:
+            return {}
+
+    def leads(self) -> bool:
+        """Whether it takes itself for the leader."""
+        return self.is_running and self.readiness().get("role") == "leader"
+
+    @property
+    def id(self) -> str:
+        """The id it has given itself at its last start, under which it holds the lease."""
         return str(self.events("started")[-1]["replica"])
 
 
@@ -257,6 +283,7 @@ class Cluster:
         routing: Mapping[str, Any] | None = None,
         keys: Sequence[Mapping[str, Any]] | None = None,
         replicas: int = 3,
+        coordinators: int = 0,
         drain_delay_s: float = 0.0,
         nginx: bool = False,
     ) -> None:
@@ -282,6 +309,10 @@ class Cluster:
             Replica(f"replica-{n}", folder, config, redis_url, drain_delay_s)
             for n, config in enumerate(configs, 1)
         ]
+        self.coordinators = [
+            Coordinator(f"coordinator-{n}", folder, self.config, redis_url)
+            for n in range(1, coordinators + 1)
+        ]
         self.nginx = Nginx(folder / "nginx", self.replicas) if nginx else None
         self._stack = ExitStack()
 
@@ -303,7 +334,7 @@ class Cluster:
         return self
 
     def _start(self) -> None:
-        for process in (*self.engines, *self.replicas):
+        for process in (*self.engines, *self.replicas, *self.coordinators):
             process.start()
             self._stack.callback(process.kill)
         for engine in self.engines:
@@ -311,6 +342,8 @@ class Cluster:
         for replica in self.replicas:
             wait_until(replica.is_settled, f"{replica.name} serving")
             assert replica.is_running, f"{replica.name} did not start: {replica.text()[-2000:]}"
+        for coordinator in self.coordinators:
+            wait_until(coordinator.readiness, f"{coordinator.name} up")
         if self.nginx:
             self.nginx.start()
             self._stack.callback(self.nginx.stop)

@@ -10,12 +10,31 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cluster.harness import ADMIN_KEY, Cluster, body, ids
-from tests.cluster.load import ask, clients
+from gateway.protocols.token_estimate import estimate_tokens
+from tests.cluster.harness import ADMIN_KEY, Cluster, Engine, body, ids
+from tests.cluster.load import ask, clients, until
+from tests.fakes.builders import chat
 
 FAST = {"ttft_ms": 0, "tokens_per_s": 100000, "output_tokens": 1}
 ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
 AT_ONCE = 8
+PROMPT_TOKENS = estimate_tokens(chat("hi", max_tokens=50))
+ANSWERS = 50
+"""How many tokens an answer may have, where that is asked for."""
+
+
+def models(engines: list[Engine]) -> list[dict[str, Any]]:
+    """`m` is drawn; of `limited` the endpoints may serve five requests, two, and three at most."""
+    limits = ({"rpm": 5}, {"rpm": 2, "itpm": 100_000}, {"rpm": 3, "tpm": PROMPT_TOKENS + ANSWERS})
+    routes = [
+        {"kind": "vllm", "base_url": engine.url, "weight": weight}
+        for engine, weight in zip(engines, (5, 3, 2), strict=True)
+    ]
+    limited = [{**route, **limit} for route, limit in zip(routes, limits, strict=True)]
+    return [
+        {"id": id, "name": id, "provider": "vllm", "route": listed}
+        for id, listed in (("m", routes), ("limited", limited))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +43,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory, module_redis: str) -> Itera
         tmp_path_factory.mktemp("explain"),
         module_redis,
         engines={"engine-a": FAST, "engine-b": FAST, "engine-c": FAST},
-        weights=[5, 3, 2],
+        models=models,
         # On two cores the processes take turns, and a turn can last longer than the usual timeout.
-        routing={"state": {"socket_timeout_ms": 1000}},
+        # And what has been taken of a limit stays so for longer than any test lasts.
+        routing={"state": {"socket_timeout_ms": 1000}, "limits": {"window_seconds": 600}},
     ) as cluster:
         yield cluster
 
@@ -125,3 +145,61 @@ async def test_each_replica_explains_alike_and_changes_nothing(cluster: Cluster)
             assert one.pop("replica") == replica.id
         assert all(one == found[0] for one in found)
         assert {key: cluster.redis.dump(key) for key in cluster.redis.keys("gw:{m:*")} == before
+
+
+async def test_limits_are_told_and_reserved_alike_until_all_are_taken(cluster: Cluster) -> None:
+    size = {"prompt_tokens": str(PROMPT_TOKENS), "max_tokens": str(ANSWERS)}
+    served: Counter[str | None] = Counter()
+    async with clients(cluster.replicas) as https:
+        for n, request_id in enumerate(ids("limited", 12)):
+            # When a request is explained by one replica, and comes to the next
+            told = await explain(https[n % 3], model="limited", request_id=request_id, **size)
+            answer = await https[(n + 1) % 3].post(
+                "/v1/chat/completions",
+                json=body(model="limited", max_tokens=ANSWERS),
+                headers={"x-request-id": request_id},
+            )
+            await until(lambda: cluster.is_idle("limited"), "what was reserved is settled")
+            # Then it goes there, or is refused as it was told
+            if told["drawn"]:
+                assert answer.headers["x-concord-endpoint"] == told["drawn"]
+            else:
+                assert answer.status_code == 429
+                assert answer.json()["error"]["message"] == told["refused"]
+                assert int(answer.headers["retry-after"]) >= 1
+            served[told["drawn"]] += 1
+        first, second, third = (f"limited:{engine.location}" for engine in cluster.engines)
+        left = {
+            (one["endpoint"], limit["limit"]): limit["left"]
+            for one in (await explain(https[0], model="limited"))["candidates"]
+            for limit in one["limits"]
+        }
+    assert (served[first], served[second]) == (5, 2)
+    assert 1 <= served[third] <= 3
+    assert served[None] == 12 - 7 - served[third]
+    assert (left[first, "rpm"], left[second, "rpm"]) == (0, 0)
+    assert left[second, "itpm"] < 100_000
+    assert left[third, "tpm"] < PROMPT_TOKENS + ANSWERS
+
+
+async def test_an_endpoint_that_pauses_is_left_alone_as_told_through_each_replica(
+    cluster: Cluster,
+) -> None:
+    # Given an endpoint that pauses
+    first, second, third = (f"m:{engine.location}" for engine in cluster.engines)
+    now_ms = cluster.redis.time()[0] * 1000
+    pause = f"until_ms={now_ms + 120_000} length_ms=120000 reason=retry_after"
+    cluster.redis.hset("gw:{m:m}:endpoints", f"{cluster.engines[0].location}:cooldown", pause)
+    asked = list(ids("paused", 60))
+    async with clients(cluster.replicas) as https:
+        # When requests are explained, and come to every replica
+        now = await told(https, asked)
+        through = [await served(http, asked) for http in https]
+        found = await explain(https[1], request_id=asked[0])
+    # Then they go elsewhere, as told
+    assert set(now) == {second, third}
+    assert through == [now] * 3
+    paused = {one["endpoint"]: one for one in found["candidates"]}[first]
+    assert (paused["reason"], paused["cooldown"]["reason"]) == ("cooldown", "retry_after")
+    assert 0 < paused["cooldown"]["left_s"] <= 120
+    assert "cooldown" not in paused["holds"]

@@ -11,7 +11,9 @@ from typing import Any
 from gateway.admission.admit import Admission
 from gateway.admission.callers import CallerLimits
 from gateway.admission.claims import Claims
+from gateway.admission.offloads import Offloads
 from gateway.admission.overrides import KnownOverrides
+from gateway.admission.profiles import KnownProfiles
 from gateway.admission.reservations import Reservations
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
@@ -20,12 +22,15 @@ from gateway.api.openai import ChatCompletions
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
 from gateway.config.schema import Prefill, Server
+from gateway.core.offload import Offload
 from gateway.core.route import Route
+from gateway.dispatch.gating import Gates
 from gateway.dispatch.send import Dispatcher
 from gateway.dispatch.traced import TracedTransport
 from gateway.pipeline import Pipeline
 from gateway.routing.candidates import Planner
 from gateway.routing.prompts import Prompts
+from gateway.state.offloads import Offloaded, OffloadLog
 from gateway.state.policy import Policy
 from gateway.telemetry.tracing import Tracer
 from tests.fakes import builders
@@ -55,9 +60,21 @@ def admission_over(
         settlement,
         overrides,
         policy,
+        profiles=KnownProfiles(store, lambda: ()),  # type: ignore[arg-type]
         lease_ms=1000,
         abort_grace_ms=abort_grace_ms,
     )
+
+
+class MemoryLog(OffloadLog):
+    """Of requests that went to the offload route."""
+
+    def __init__(self) -> None:
+        self.noted: list[Offloaded] = []
+
+    async def note(self, offloaded: Offloaded) -> None:
+        """Keep one."""
+        self.noted.append(offloaded)
 
 
 class Rig:
@@ -70,6 +87,8 @@ class Rig:
         sse_keepalive_s: float = 15.0,
         config: Config | None = None,
         tracer: Tracer | None = None,
+        gates: Gates | None = None,
+        offload: Offload | None = None,
     ) -> None:
         self.upstreams = upstreams
         self.store = MemoryStore()
@@ -93,11 +112,12 @@ class Rig:
             window_ms=60_000,
         )
         self.config = config or builders.config(
-            builders.model(*routes),
+            builders.model(*routes, offload=offload),
             admin_key=ADMIN,
             server=Server(sse_keepalive_s=sse_keepalive_s),
         )
         self.lifecycle = Lifecycle()
+        self.offload_log = MemoryLog()
         tracer = tracer or Tracer()
         provider = tracer.provider
         traced = {"http1": TracedTransport(upstreams, provider)} if provider else {}
@@ -106,8 +126,9 @@ class Rig:
             Planner(),
             Prompts(Secret("secret"), POLICY, Prefill()),
             self.admission,
-            Dispatcher({"http1": upstreams}, traced),
+            Dispatcher({"http1": upstreams}, traced, gates=gates),
             callers=self.callers,
+            offloads=Offloads(self.offload_log, self.settlement.deliver),
         )
         self.app = ChatCompletions(
             self.pipeline,

@@ -16,7 +16,7 @@ from tests.fakes.holds import Hold
 
 def admit_reply(status: str, **values: Any) -> AdmitReply:
     """An answer of `admit` that says no more than it must."""
-    blank = AdmitReply(status, "", 0, 0, 0, 0, "", "", 0, 0, 0, "")
+    blank = AdmitReply(status, "", 0, 0, 0, 0, "", "", 0, 0, 0, "", "")
     return structs.replace(blank, **values)
 
 
@@ -36,10 +36,16 @@ class MemoryStore:
         """How often the end of each claim was told."""
         self.outcomes: list[tuple[str, Outcome, int]] = []
         """Location, outcome and status, of each claim that ended."""
+        self.used: list[str] = []
+        """What it was told that each of them has used of limits."""
+        self.unpinned: list[str] = []
+        """Locations that callers were to leave."""
         self.decisions: list[Decision] = []
         self.in_force = Overrides()
         self.firsts: list[str] = []
         """Locations that have had a first output."""
+        self.queued: list[tuple[str, bool]] = []
+        """Locations of attempts that stand in line, or no more."""
         self.ttfts_ms: list[int] = []
         """After what time each of them had it; 0 where that is not told."""
         self.raising: dict[str, list[Exception]] = {}
@@ -66,11 +72,20 @@ class MemoryStore:
         closed = {**self.closed, **dict.fromkeys(decision.tried, "already_attempted")}
         reasons = " ".join(f"{at}={closed[at]}" for at, _ in candidates if at in closed)
         free = [at for at, _ in candidates if at not in closed]
+        others = [at for at in free if at != decision.reserve]
+        could_offload = int(bool(others) and len(others) < len(free))
+        if decision.order == "reserve":
+            free = [at for at in free if at == decision.reserve]
+        else:
+            free = others or free
         if free:
             self.standing[claim] = free[0]
         await self._hold("admit")
         if free:
-            return admit_reply("admitted", location=free[0], inflight=1, drawn=1, reasons=reasons)
+            taken = "rpm:0:0:0" if decision.limited else ""
+            said = {"inflight": 1, "drawn": 1, "reasons": reasons, "taken": taken}
+            said |= {"reserve": could_offload, "tokens": decision.prompt.tokens}
+            return admit_reply("admitted", location=free[0], **said)
         return admit_reply(
             "refused",
             drawn=len(candidates),
@@ -95,8 +110,21 @@ class MemoryStore:
         await self._hold("first_token")
         return RecordReply("done", "")
 
+    async def queue(self, model_id: str, *, claim: str, is_queued: bool) -> None:
+        """Note whether an attempt stands in line."""
+        await self._begin("queue")
+        self.queued.append((self.standing.get(claim, ""), is_queued))
+
     async def settle(
-        self, model_id: str, *, claim: str, outcome: Outcome, status: int, **_: Any
+        self,
+        model_id: str,
+        *,
+        claim: str,
+        outcome: Outcome,
+        status: int,
+        used: str = "",
+        unpin: bool = False,
+        **_: Any,
     ) -> RecordReply:
         """End a claim."""
         await self._begin("settle")
@@ -105,6 +133,8 @@ class MemoryStore:
         if location is None:
             return RecordReply("gone", "")
         self.outcomes.append((location, outcome, status))
+        self.used.append(used)
+        self.unpinned += [location] if unpin else []
         await self._hold("settle")
         return RecordReply("done", "")
 

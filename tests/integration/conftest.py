@@ -56,7 +56,7 @@ def models(engines: list[Engine]) -> list[dict[str, Any]]:
         "scripted-pair": [scripted, second],
         "scripted-alone": [scripted],
         "vendor/team/chat": [first],
-        "pro-only": [first],
+        "pro-only": [{**first, "tpm": 100_000}],
     }
     hasty = {"timeouts": {"first_byte": FIRST_BYTE_S, "total": FIRST_BYTE_S}}
     details: dict[str, dict[str, Any]] = {

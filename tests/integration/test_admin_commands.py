@@ -113,11 +113,42 @@ async def test_status_and_reset_tell_of_an_open_circuit(
     assert answer(concord, "status")["endpoints"][f"alone:{at}"]["circuit"] == "closed"
 
 
+def test_limits_and_pauses_are_told_with_what_is_left_of_them(
+    concord: Concord, gateway: Gateway
+) -> None:
+    # Given an endpoint that has a limit, and pauses
+    at = f"pro-only:{gateway.first.location}"
+    now_ms = gateway.cluster.redis.time()[0] * 1000
+    pause = f"until_ms={now_ms + 99_000} length_ms=99000 reason=retry_after"
+    key = "gw:{m:pro-only}:endpoints"
+    gateway.cluster.redis.hset(key, f"{gateway.first.location}:cooldown", pause)
+    # When both commands are asked
+    asked = ["explain", "pro-only", "--prompt-tokens", "60", "--max-tokens", "40"]
+    told = answer(concord, *asked)
+    # Then they tell it alike
+    assert (told["prompt_tokens"], told["output_tokens"], told["drawn"]) == (60, 40, None)
+    for found in (told["candidates"][0], answer(concord, "status")["endpoints"][at]):
+        assert found["cooldown"]["reason"] == "retry_after"
+        assert 0 < found["cooldown"]["left_s"] <= 99
+        (tpm,) = found["limits"]
+        assert (tpm["limit"], tpm["most"], tpm["left"]) == ("tpm", 100_000, 100_000)
+    for shown in (concord(*asked).stdout, concord("status").stdout):
+        assert " s more (retry_after)" in " ".join(shown.split())
+        assert [line.split() for line in shown.splitlines() if " tpm " in line] == [
+            [at, "tpm", "100000", "0", "100000"]
+        ]
+        assert max(map(len, shown.splitlines())) <= 100
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["explain", "pairs"], "There is no model 'pairs'. Near: pair"),
         (["explain", "pair", "--request-id", "a b"], "No request has such an id"),
+        (
+            ["explain", "pair", "--max-tokens", "few"],
+            "The parameters are not as they must be: Expected `int | null`",
+        ),
         (["circuit", "reset", "chat", "x"], "'chat' is an alias: say 'vendor/team/chat'."),
         (["circuit", "reset", "pair", "x"], "Model 'pair' has no endpoint 'x'. Its endpoints:"),
     ],

@@ -164,7 +164,8 @@ async def test_replicas_need_no_more_than_the_rights_that_the_runbook_gives_them
                 assert answer.status_code == 200
         assert replica.stop() == 0
         # Then nothing was denied
-        for event in ("script_bug", "state_unavailable", "unexpected_error", "state_regressed"):
+        denials = ("script_bug", "state_unavailable", "unexpected_error", "state_regressed")
+        for event in (*denials, "grants_unheard"):
             assert not replica.events(event)
         with redis.Redis.from_url(whole.url, decode_responses=True) as client:
             row = client.hgetall("gw:{m:m}:endpoints")

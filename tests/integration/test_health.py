@@ -56,6 +56,8 @@ async def test_endpoints_that_nobody_has_asked_are_healthy(
         "consecutive_auth_rejections": 0,
         "inflight": 0,
         "unreachable_from": {},
+        "cooldown": None,
+        "limits": [],
     }
     assert len(found["providers"]) == found["routes_configured"] == 14
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("redis_binary")
 
 START_S = 30.0
 END_S = 10.0
-OFFSETS = (0, 1, 2, 100, 101)
+OFFSETS = (0, 1, 2, 90, 100, 101)
 
 
 class Up:
@@ -186,6 +186,63 @@ def test_other_commands_find_it(demo: Up) -> None:
     assert Path(told["config"], "models.yaml").exists()
 
 
+def concord(running: Up, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run an operator's command against a running cluster."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *words],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(running.folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_coordinator_leads_and_is_told_of(demo: Up) -> None:
+    assert httpx.get(f"{demo.url(90)}/livez").json() == {"status": "alive"}
+    answer = httpx.get(f"{demo.url(90)}/readyz").json()
+    assert (answer["status"], answer["role"]) == ("ready", "leader")
+
+    told = json.loads(concord(demo, "status", "--json").stdout)
+
+    assert told["coordinator"]["holder"] == answer["leader"]
+    assert told["coordinator"]["epoch"] == answer["epoch"]
+    assert told["coordinator"]["config_digest"] == told["config_digest"]
+    assert told["warnings"] == []
+
+
+def test_its_redis_is_found_in_order_with_every_key_that_it_has(demo: Up) -> None:
+    assert chat(demo.url()).status_code == 200
+
+    found = concord(demo, "redis", "doctor", "--json")
+
+    assert found.returncode == 0, found.stdout + found.stderr
+    told = json.loads(found.stdout)
+    assert told["problems"] == []
+    names = {family["name"]: family for family in told["families"]}
+    assert names.keys() >= {"{m:…}:endpoints", "{cluster}:replicas", "{cluster}:lease"}
+    assert names["{cluster}:lease"]["lasting"] == 1
+    assert "nothing is wrong" in concord(demo, "redis", "doctor").stdout
+
+
+def test_what_is_wrong_with_its_redis_is_told_by_the_exit_code(tmp_path: Path) -> None:
+    binary = find_server()
+    assert binary is not None
+    with (
+        PrivateRedis(binary, ["maxmemory-policy allkeys-lru"]) as server,
+        up(tmp_path, "--redis", server.url) as running,
+    ):
+        running.wait_until_ready()
+        found = concord(running, "redis", "doctor")
+        told = json.loads(concord(running, "status", "--json").stdout)
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(END_S) == 0
+
+    assert found.returncode == 1
+    assert "problem: maxmemory-policy is allkeys-lru" in found.stdout
+    assert any("maxmemory-policy is allkeys-lru" in warning for warning in told["warnings"])
+    assert "redis_warning" in running.log
+
+
 def test_taken_port_is_named(demo: Up, tmp_path: Path) -> None:
     with up(tmp_path, port=demo.port) as second:
         assert second.process.wait(START_S) == 1
@@ -198,7 +255,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path) as running:
         running.wait_until_ready()
         children = running.children()
-        assert len(children) == 5
+        assert len(children) == 6
 
         os.killpg(running.process.pid, signal.SIGINT)
 
@@ -223,7 +280,7 @@ def test_killed_it_takes_its_children_along(tmp_path: Path) -> None:
         shutil.rmtree(Path(running.lines["redis"].split()[-1]).parent)
 
 
-@pytest.mark.parametrize("victim", ["redis-server", "serve"])
+@pytest.mark.parametrize("victim", ["redis-server", "serve", "coordinator"])
 def test_child_that_ends_by_itself_ends_everything(tmp_path: Path, victim: str) -> None:
     with up(tmp_path) as running:
         running.wait_until_ready()

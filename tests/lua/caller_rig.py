@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.core.limits import Limit, Limits, Scope
-from gateway.state.caller_store import ReassertReply, ReserveReply, Use, packed, use_of
+from gateway.state.caller_store import ReassertReply, ReserveReply, packed
 from gateway.state.keys import Keys
+from gateway.state.standing import Use, use_of
 from tests.lua.rig import LEASE_MS, Rig
 from tests.redis_servers import ScriptStore
 

@@ -11,7 +11,7 @@ from redis.exceptions import NoScriptError
 from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
-from gateway.state.replies import AdmitReply, ExplainReply, RecordReply
+from gateway.state.replies import AdmitReply, ExplainReply, RecordReply, RowsReply
 from gateway.state.scripts import folder, load_all, sha1
 from gateway.state.store import OWN_DIGITS
 from tests.redis_servers import ScriptStore
@@ -49,9 +49,11 @@ class Rig:
         self.model_keys = list(keys.caller(model_id, CALLER).values())
         self._keys, self._model_id = keys, model_id
         self.now_ms = START_MS
-        self.policy = Policy()
+        self.policy = Policy(retry_percent=-1)
         self.prefill_rate = 8000
         """Of endpoints that have not shown their own."""
+        self.offers = ""
+        """What candidates cost and how fast they are, for the order `routewise`."""
 
     def run(self, name: str, *, of: str = CALLER, **args: str | int) -> list[Any]:
         """Run a script by its names, as the gateway does, with the keys `of` a caller."""
@@ -82,12 +84,9 @@ class Rig:
         lease_ms: int = LEASE_MS,
         epoch: int = 0,
         prompt: Prompt = NO_PROMPT,
-        affinity: int | None = None,
     ) -> AdmitReply:
         """The pin is that of the prompt's caller, if it has one, and the policy says so."""
         args = self._decision(candidates, u, tried, order, epoch, prompt)
-        if affinity is not None:
-            args["affinity"] = affinity
         reply = self.run(
             "admit", of=prompt.caller or CALLER, claim=claim, lease_ms=lease_ms, **args
         )
@@ -103,10 +102,25 @@ class Rig:
         epoch: int = 0,
         prompt: Prompt = NO_PROMPT,
         replica: str = "r",
+        supposed: int = 0,
+        limited: str = "",
     ) -> ExplainReply:
         args = self._decision(candidates, u, tried, order, epoch, prompt)
-        reply = self.run("explain", of=prompt.caller or CALLER, replica=replica, **args)
+        told = {"replica": replica, "supposed": supposed, "limited": limited}
+        reply = self.run("explain", of=prompt.caller or CALLER, **told, **args)
         return msgspec.convert(reply, ExplainReply)
+
+    def rows(self, limited: str = "") -> RowsReply:
+        """How all stands, also what is left of limits."""
+        policy = self.policy
+        reply = self.run(
+            "rows",
+            limited=limited,
+            window_ms=policy.window_ms,
+            retry_percent=policy.retry_percent,
+            retry_floor=policy.retry_floor,
+        )
+        return msgspec.convert(reply, RowsReply)
 
     def _decision(
         self,
@@ -123,12 +137,12 @@ class Rig:
             "tried": tried,
             "order": order,
             "draws": " ".join(f"{number:.17g}" for number in u),
+            "rules": f"{self.policy.to_decide} {self.prefill_rate}",
             "caller": prompt.caller[:OWN_DIGITS],
-            "affinity": int(self.policy.affinity and bool(prompt.caller)),
             "prompt_tokens": prompt.tokens,
             "fingerprint": prompt.fingerprint,
-            "prefill_rate": self.prefill_rate,
-            **self.policy.to_decide,
+            "output_tokens": prompt.output_tokens,
+            "offers": self.offers,
         }
 
     def first_token(
@@ -138,8 +152,7 @@ class Rig:
             "first_token",
             of=prompt.caller or CALLER,
             claim=claim,
-            ewma_alpha=self.policy.to_record["ewma_alpha"],
-            hint_ttl_ms=self.policy.hint_ttl_ms,
+            rules=self.policy.to_record,
             ttft_ms=ttft_ms,
             **_remembered(prompt),
         )
@@ -155,6 +168,10 @@ class Rig:
         live: int = 2,
         unpin: bool | None = None,
         prompt: Prompt = NO_PROMPT,
+        taken: str = "",
+        used: str = "",
+        cooling: str = "",
+        noted: str = "",
     ) -> RecordReply:
         """A failure unpins, unless said otherwise."""
         failed = outcome not in ("success", "neutral")
@@ -166,8 +183,12 @@ class Rig:
             outcome=outcome,
             status=status,
             live_replicas=live,
+            rules=self.policy.to_record,
             unpin=int(failed if unpin is None else unpin),
-            **self.policy.to_record,
+            taken=taken,
+            used=used,
+            cooling=cooling,
+            noted=noted,
             **_remembered(prompt),
         )
         return msgspec.convert(reply, RecordReply)
@@ -251,9 +272,9 @@ class Rig:
     # What a test looks at.
 
     def fields(self) -> dict[str, str]:
-        """All that is known of the endpoints, without the clock."""
+        """All that is known of the endpoints, without the clock and the tally of attempts."""
         found = self.client.hgetall(self.keys["endpoints"])
-        return {name: value for name, value in found.items() if name != "at_ms"}
+        return {name: value for name, value in found.items() if name not in ("at_ms", "retries")}
 
     def field(self, name: str) -> str | None:
         return self.client.hget(self.keys["endpoints"], name)
@@ -293,6 +314,8 @@ class Rig:
             return self.client.hgetall(key)
         if kind == "string":
             return self.client.get(key)
+        if kind == "set":
+            return self.client.smembers(key)
         return self.client.zrange(key, 0, -1, withscores=True) if kind == "zset" else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.state.caller_store import Use
+from gateway.state.standing import Use
 from tests.lua.caller_rig import PART_MS, WINDOW_MS, CallerRig, fixed, scope, shadow
 from tests.lua.rig import HOUR, SECOND
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import unquote
 
 import pytest
 import redis
 
-from gateway.state.keys import CALLER_KINDS, CLUSTER_KINDS, LIMIT_KINDS, MODEL_KINDS, Keys
+from gateway.core.limits import EndpointLimits
+from gateway.state.keys import (
+    BOUND,
+    CALLER_KINDS,
+    CLUSTER_KINDS,
+    GATE_KINDS,
+    LASTING_KINDS,
+    LIMIT_KINDS,
+    MODEL_KINDS,
+    POOL_KINDS,
+    SUPPLY_KINDS,
+    Keys,
+)
 from gateway.state.scripts import folder
+from gateway.state.standing import NAMES
 from tests.lua.happy import HAPPY
 from tests.lua.rig import DAY, MINUTE, SCRIPTS, Rig
 from tests.redis_servers import RedisServer, script_store
@@ -28,10 +41,25 @@ LASTS = {
     "pin": 5 * MINUTE,
     "hint": 20 * MINUTE,
     "replicas": MINUTE,
+    "published": 7 * DAY,
+    "offloads": 7 * DAY,
+    "outcomes": 8 * DAY,
+    "profile": 7 * DAY,
+    "quota": 7 * DAY,
+    "taken": 8 * DAY,
+    "places": 7 * DAY,
     "limits": 7 * DAY,
     "reservations": 8 * DAY,
     "reserved": 8 * DAY,
     "lapsed": 10 * MINUTE,
+    "gate": 7 * DAY,
+    "gate_holders": 8 * DAY,
+    "gate_line": 8 * DAY,
+    "gate_aside": 8 * DAY,
+    "gate_tickets": 8 * DAY,
+    "gate_frozen": 10 * MINUTE,
+    "mutes": 7 * DAY,
+    "bound": 5 * MINUTE,
 }
 
 KINDS = {match[2]: match for match in KEY.finditer(README)}
@@ -40,11 +68,22 @@ KINDS = {match[2]: match for match in KEY.finditer(README)}
 def spelt(kind: str) -> str:
     """The key that `keys.py` spells where the README has a pattern."""
     keys = Keys().caller("<model>", "<caller>") | Keys().limits("<tag>") | Keys().cluster()
+    keys |= Keys().bound("<provider>", "<endpoint>", "<caller>")
+    keys |= Keys().gate("u:<provider>:<key12>") | Keys().supply("<pool>")
     return unquote(keys[kind])
 
 
 def test_every_kind_of_key_is_listed_and_no_other() -> None:
-    assert KINDS.keys() == {*MODEL_KINDS, *CALLER_KINDS, *LIMIT_KINDS, *CLUSTER_KINDS}
+    assert KINDS.keys() == {
+        *MODEL_KINDS,
+        *CALLER_KINDS,
+        *LIMIT_KINDS,
+        *CLUSTER_KINDS,
+        *GATE_KINDS,
+        *POOL_KINDS,
+        *SUPPLY_KINDS,
+        BOUND,
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,15 +104,17 @@ def test_script_writes_the_keys_that_say_so_and_no_other(watched: Rig, name: str
     before(watched)
     kinds = {key: kind for kind, key in watched.keys.items()}
 
-    done = commands(watched.client, lambda: call(watched))
+    done = commands(watched.client, kinds, lambda: call(watched))
 
     writes = [(kinds[key], command) for command, key in done if is_write(watched.client, command)]
     stated = {kind for kind, row in KINDS.items() if f"`{name}`" in row[6]}
     assert {kind for kind, _ in writes} == stated
 
 
-def commands(client: redis.Redis, call: object) -> list[tuple[str, str]]:
-    """Every command of scripts, and its key, during a call."""
+def commands(
+    client: redis.Redis, keys: Iterable[str], call: Callable[[], object]
+) -> list[tuple[str, str]]:
+    """Every command of scripts, and which of the keys it names, during a call."""
     found = []
     with client.monitor() as monitor:
         call()
@@ -83,7 +124,8 @@ def commands(client: redis.Redis, call: object) -> list[tuple[str, str]]:
             if words[0].upper() == "ECHO":
                 return found
             if said["client_type"] == "lua" and len(words) > 1:
-                found.append((words[0].upper(), words[1]))
+                key = next((word for word in words if word in keys), words[1])
+                found.append((words[0].upper(), key))
     raise AssertionError("MONITOR has ended")
 
 
@@ -109,12 +151,18 @@ def test_only_keys_that_are_to_stay_have_no_ttl() -> None:
     assert {kind for kind, row in KINDS.items() if row[5] == "none"} == KINDS.keys() - LASTS.keys()
 
 
+def test_keys_that_stay_are_those_that_are_not_missed_a_ttl_of() -> None:
+    assert {kind for kind, row in KINDS.items() if row[5] == "none"} == LASTING_KINDS
+
+
 def test_every_field_is_listed_and_no_other() -> None:
     fields = re.findall(r"\.\. ':(\w+):?'", SOURCES)
     by_setter = re.findall(r"\bset\(':(\w+):?'", SOURCES)
     alone = re.findall(r"endpoints, '(\w+)'", SOURCES)
-
-    assert set(FIELD.findall(README)) == {*fields, *by_setter, *alone}
+    kinds = {kind for kind, name in NAMES.items() if name in EndpointLimits.__struct_fields__}
+    windows = kinds - {"parallel"}
+    stated = {*fields, *by_setter, *alone, *windows, "output_tokens", "retries"}
+    assert set(FIELD.findall(README)) == stated
 
 
 def test_every_field_of_limits_is_listed_and_no_other() -> None:
@@ -123,6 +171,13 @@ def test_every_field_of_limits_is_listed_and_no_other() -> None:
     assert kinds
     stated = re.findall(r"^\| `<scope>:(\S+)` \| [^|]+ \|$", README, re.MULTILINE)
     assert stated == [*re.findall(r"'(\w+)'", kinds[1]), "would_refuse_<kind>"]
+
+
+def test_every_field_of_a_gate_is_listed_and_no_other() -> None:
+    calls = re.findall(r"gate\.row,((?: '\w+',?)+)", SOURCES)
+    written = {name for names in calls for name in re.findall(r"'(\w+)'", names)}
+
+    assert {*written, "clock_steps"} == set(re.findall(r"`(\w+)`", KINDS["gate"][4]))
 
 
 def test_every_script_is_listed_and_no_other() -> None:
@@ -141,8 +196,10 @@ def test_every_word_of_a_holding_is_known_written_and_listed(kind: str, prefix: 
     assert words == re.findall(r"(\w+)=", KINDS[kind][4])
 
 
-@pytest.mark.parametrize(("kind", "lib"), [("pin", "lib/pin"), ("hint", "lib/prompt")])
-def test_every_word_of_a_pin_and_of_a_hint_is_listed(kind: str, lib: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "lib"), [("pin", "lib/pin"), ("hint", "lib/prompt"), ("mutes", "pool_release")]
+)
+def test_every_word_of_a_pin_a_hint_and_a_mute_is_listed(kind: str, lib: str) -> None:
     written = re.search(r"'(\w+=%[^']+)'", (folder() / f"{lib}.lua").read_text("utf-8"))
 
     assert written
@@ -156,5 +213,7 @@ def test_examples_name_keys_that_exist() -> None:
     assert caller
     spells = Keys()
     known = spells.caller("llama-3.3-70b", caller[1]) | spells.limits("team:acme")
-    known |= spells.cluster()
+    known |= spells.cluster() | spells.supply("team-plan")
+    known |= spells.bound("deepseek", "llama-3.3-70b:deepseek-api", caller[1])
+    known |= spells.gate("u:deepseek:5f1c0b92e7d4")
     assert set(examples) == set(known.values())

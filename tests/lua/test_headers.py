@@ -6,10 +6,21 @@ import re
 
 import pytest
 
+from gateway.core.limits import EndpointLimits
 from gateway.core.outcome import Outcome
 from gateway.core.reasons import Reason
-from gateway.state import caller_store, key_store, replies
+from gateway.state import (
+    caller_store,
+    coordinator_store,
+    gate_store,
+    key_store,
+    offloads,
+    pool_store,
+    replies,
+    supply_store,
+)
 from gateway.state.scripts import folder, load_all
+from gateway.state.standing import NAMES
 
 LUA = folder()
 SCRIPTS = load_all(LUA)
@@ -23,12 +34,30 @@ REPLIES = {
     "admit": replies.AdmitReply,
     "explain": replies.ExplainReply,
     "first_token": replies.RecordReply,
+    "queue": replies.StatusReply,
     "settle": replies.RecordReply,
     "renew": replies.RenewClaimsReply,
     "reassert": replies.StatusReply,
     "reap": replies.CountReply,
     "beat_replica": replies.BeatReply,
     "replicas": replies.ReplicasReply,
+    "coordinator": replies.CoordinatorReply,
+    "lease": coordinator_store.LeaseReply,
+    "publish": coordinator_store.PublishReply,
+    "note_offload": replies.StatusReply,
+    "offloads": offloads.OffloadsReply,
+    "record_probe": replies.RecordReply,
+    "tidy_model": coordinator_store.TidyReply,
+    "drop_stale_pin": replies.StatusReply,
+    "note_probe": replies.StatusReply,
+    "supply_take": replies.StatusReply,
+    "supply_release": replies.StatusReply,
+    "supply_renew": replies.StatusReply,
+    "supply_report": replies.StatusReply,
+    "supply_state": supply_store.SupplyReply,
+    "read_outcomes": coordinator_store.OutcomesReply,
+    "publish_profile": coordinator_store.PublishReply,
+    "profile": replies.ProfileReply,
     "rows": replies.RowsReply,
     "overrides": replies.OverridesReply,
     "override": replies.OverrideReply,
@@ -46,14 +75,34 @@ REPLIES = {
     "reassert_caller": caller_store.ReassertReply,
     "reap_caller": replies.CountReply,
     "caller_limits": caller_store.UsesReply,
+    "gate_enter": gate_store.EnterReply,
+    "gate_confirm": gate_store.ConfirmReply,
+    "gate_poll": gate_store.PollReply,
+    "gate_leave": gate_store.LeaveReply,
+    "gate_state": gate_store.GateReply,
+    "pool_take": pool_store.TakeReply,
+    "pool_release": pool_store.ReleaseReply,
+    "pool_serves": pool_store.ServesReply,
+    "pool_mutes": pool_store.MutesReply,
+    "pool_declared": pool_store.DeclaredReply,
+    "pool_add": replies.StatusReply,
+    "pool_retier": replies.StatusReply,
+    "pool_remove": replies.StatusReply,
 }
 
-FREEING = {"settle", "reap", "renew", "reset_circuit", "drop_pin"} | {
-    "settle_caller",
-    "reap_caller",
-    "renew_caller",
-    "key_revoke",
-}
+FREEING = (
+    {"settle", "reap", "renew", "reset_circuit", "drop_pin"}
+    | {
+        "settle_caller",
+        "reap_caller",
+        "renew_caller",
+        "key_revoke",
+        "pool_remove",
+    }
+    | {"lease", "tidy_model", "drop_stale_pin"}
+    | {"gate_confirm", "gate_poll", "gate_leave"}
+    | {"supply_release"}
+)
 
 each_verb = pytest.mark.parametrize("name", VERBS)
 each_lib = pytest.mark.parametrize("name", LIBS)
@@ -153,15 +202,19 @@ def test_reasons_are_spelt_as_python_spells_them() -> None:
     judges = re.findall(r"^local function judge\w*\(.*?^end", text, re.MULTILINE | re.DOTALL)
     struck = {word for body in judges for word in re.findall(r"return (?:false, )?'(\w+)'", body)}
     aside = set(re.findall(r"reasons\[[\w.]+\] = '(\w+)'", text))
-
+    of_all = set(re.findall(r"refuse_all\(ask, '(\w+)'\)", text))
+    kinds = {kind for kind, name in NAMES.items() if name in EndpointLimits.__struct_fields__}
+    limits = {f"{kind}_limit" for kind in kinds}
     assert struck == {
         "already_attempted",
         "circuit_open",
+        "cooldown",
         "probe_in_flight",
         "unreachable_from_here",
     }
     assert aside == {"elephant_limit", "over_affinity_ceiling"}
-    assert struck | aside <= {reason.value for reason in Reason}
+    assert of_all == {"retry_budget"}
+    assert struck | aside | of_all | limits <= {reason.value for reason in Reason}
 
 
 def test_outcomes_are_those_of_python() -> None:

@@ -213,14 +213,15 @@ def test_a_clock_set_back_far_makes_it_void(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("order", ["declared", "pinned"])
-@pytest.mark.parametrize("affinity", [0, 1])
+@pytest.mark.parametrize("affinity", [False, True])
 def test_orders_that_do_not_draw_neither_follow_nor_write_it(
-    rig: Rig, order: str, affinity: int
+    rig: Rig, order: str, affinity: bool
 ) -> None:
+    rig.policy = Policy(affinity=affinity)
     rig.put_pin("b")
     before = rig.client.get(rig.keys["pin"])
 
-    reply = rig.admit("r.1", "a 1 b 1", order=order, u=(), prompt=SAID, affinity=affinity)
+    reply = rig.admit("r.1", "a 1 b 1", order=order, u=(), prompt=SAID)
 
     assert (reply.location, reply.pin) == ("a", "")
     assert rig.client.get(rig.keys["pin"]) == before

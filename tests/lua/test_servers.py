@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +11,27 @@ from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from gateway.state.keys import Keys
 from gateway.state.link import code_of
-from tests.lua.happy import DIGEST, HAPPY, RECORD, SAID, change_key, make_key
+from tests.lua.happy import (
+    DIGEST,
+    EPOCH,
+    HAPPY,
+    RECORD,
+    SAID,
+    add_key,
+    change_key,
+    make_key,
+    retier_keys,
+    take_lease,
+)
+from tests.lua.pool_rig import PoolRig
 from tests.lua.rig import SCRIPTS, Rig
-from tests.redis_servers import RedisServer, ScriptStore, private, script_store
+from tests.redis_servers import (
+    RedisServer,
+    ScriptStore,
+    cluster_node,
+    private,
+    script_store,
+)
 
 each_script = pytest.mark.parametrize("name", sorted(SCRIPTS))
 
@@ -80,31 +96,9 @@ class TestAUserAllowedOnlyThePassedKeys:
             rig.settle("r.1")
 
 
-def free_port() -> int:
-    """A port that nobody listens on, low enough for a cluster bus above it."""
-    for _ in range(50):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port < 55_000:
-            return port
-    pytest.fail("no free port below 55000")
-
-
 @pytest.fixture(scope="module")
 def cluster(redis_binary: Path) -> Iterator[RedisServer]:
-    """One node that has all slots."""
-    config = ["bind 127.0.0.1", f"port {free_port()}", "cluster-enabled yes"]
-    with private(redis_binary, *config) as server:
-        with redis.Redis.from_url(server.url, decode_responses=True) as client:
-            if server.version >= (7, 0):
-                client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
-            else:
-                client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
-            for _ in range(200):
-                if "cluster_state:ok" in client.execute_command("CLUSTER", "INFO"):
-                    break
-                time.sleep(0.02)
+    with cluster_node(redis_binary) as server:
         yield server
 
 
@@ -155,6 +149,7 @@ class TestAServerOutOfMemory:
             rig.later(1)
             rig.beat("r1", salt="s")
             make_key(rig)
+            add_key(rig)
             store.client.config_set("maxmemory", 1)
             yield rig
             store.client.config_set("maxmemory", 0)
@@ -182,6 +177,18 @@ class TestAServerOutOfMemory:
     def test_renews(self, rig: Rig) -> None:
         assert rig.renew("r.1") == []
 
+    def test_keeps_its_coordinator_which_tidies_up(self, rig: Rig) -> None:
+        args = {"locations": "", "replicas": "", "limit": 9}
+
+        take_lease(rig)
+        assert rig.run("tidy_model", epoch=EPOCH, **args)[:2] == ["done", 1]
+
+    def test_drops_a_stale_pin(self, rig: Rig) -> None:
+        assert rig.pin() == "a"
+
+        rig.run("drop_stale_pin", epoch=EPOCH, location="a")
+        assert rig.pin() is None
+
     def test_resets_a_circuit(self, rig: Rig) -> None:
         assert rig.run("reset_circuit", location="a") == ["done", "closed"]
 
@@ -193,7 +200,10 @@ class TestAServerOutOfMemory:
     def test_explains(self, rig: Rig) -> None:
         assert rig.explain(prompt=SAID).location == "a"
 
-    @pytest.mark.parametrize("name", ["rows", "replicas", "overrides", "pin"])
+    def test_tells_what_is_live(self, rig: Rig) -> None:
+        assert rig.rows().status == "done"
+
+    @pytest.mark.parametrize("name", ["replicas", "overrides", "pin"])
     def test_reads(self, rig: Rig, name: str) -> None:
         assert rig.run(name)[0] == "done"
 
@@ -203,7 +213,11 @@ class TestAServerOutOfMemory:
         assert rig.run("key_revoke", id="alice") == ["done"]
         assert rig.run("key_find", digest=DIGEST, id="")[0] == "none"
 
-    @pytest.mark.parametrize("take", [make_key, change_key])
+    def test_removes_an_upstream_key(self, rig: Rig) -> None:
+        assert PoolRig.beside(rig).remove() == "done"
+        assert rig.run("pool_declared", epoch=-1)[2] == []
+
+    @pytest.mark.parametrize("take", [make_key, change_key, retier_keys])
     def test_takes_no_key(self, rig: Rig, take: Callable[[Rig], None]) -> None:
         before = rig.state()
 

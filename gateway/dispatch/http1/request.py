@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
+from functools import lru_cache
 
 import httpx
 from msgspec import Struct
 
-_HEAD = re.compile(
-    rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+ [\x21-\x7e\x80-\xff]+ HTTP/1\.1\r\n"
-    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: [^\x00\r\n]*\r\n)*\r\n"
-)
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
+_ENDS_A_LINE = b"\x00\r\n"
 _ACTED_ON = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection"})
 
 
@@ -55,24 +55,15 @@ class Outgoing(Struct):
 
 def encode(request: httpx.Request) -> Outgoing:
     """Write a request. Raises httpx.LocalProtocolError."""
-    url = request.url
-    lines = [request.method.encode() + b" " + url.raw_path + b" HTTP/1.1"]
-    acted_on: dict[bytes, bytes] = {}
-    for name, value in request.headers.raw:
-        if b":" in name:
-            raise httpx.LocalProtocolError("colon in a header's name")
-        lines.append(name + b": " + value)
-        lowered = name.lower()
-        if lowered in _ACTED_ON:
-            if lowered in acted_on and lowered != b"connection":
-                raise httpx.LocalProtocolError(f"more than one {lowered.decode()} header")
-            acted_on[lowered] = value.strip().lower()
+    fields = request.headers.raw
+    acted_on = _acted_on(fields)
+    lines = [_request_line(request.method, request.url.raw_path), *map(b": ".join, fields)]
     if b"host" not in acted_on:
-        lines.insert(1, b"Host: " + url.netloc)
+        lines.insert(1, b"Host: " + request.url.netloc)
     head = b"\r\n".join([*lines, b"", b""])
     # The count tells a value that would be a line of its own.
-    if _HEAD.fullmatch(head) is None or head.count(b"\n") != len(lines) + 1:
-        raise httpx.LocalProtocolError("illegal byte in the request's target or headers")
+    if len(head) - len(head.translate(None, _ENDS_A_LINE)) != 2 * len(lines) + 2:
+        raise httpx.LocalProtocolError("illegal byte in the request's headers")
     length = _length(acted_on)
     stream = request.stream
     is_whole = isinstance(stream, httpx.ByteStream)
@@ -89,6 +80,34 @@ def encode(request: httpx.Request) -> Outgoing:
     if outgoing.parts is not None and length is None and b"transfer-encoding" not in acted_on:
         raise httpx.LocalProtocolError("a body of unknown length needs transfer-encoding: chunked")
     return outgoing
+
+
+@lru_cache(maxsize=256)
+def _request_line(method: str, target: bytes) -> bytes:
+    """The first line; requests differ little in it. Raises httpx.LocalProtocolError."""
+    if not _NAME.fullmatch(method.encode()) or not _TARGET.fullmatch(target):
+        raise httpx.LocalProtocolError("illegal byte in the request's method or target")
+    return method.encode() + b" " + target + b" HTTP/1.1"
+
+
+@lru_cache(maxsize=256)
+def _lowered(name: bytes) -> bytes:
+    """A header's name in lower case; all come again. Raises httpx.LocalProtocolError."""
+    if not _NAME.fullmatch(name):
+        raise httpx.LocalProtocolError("illegal byte in a header's name")
+    return name.lower()
+
+
+def _acted_on(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Those headers that say where a request goes and ends. Raises httpx.LocalProtocolError."""
+    acted_on: dict[bytes, bytes] = {}
+    for name, value in fields:
+        lowered = _lowered(name)
+        if lowered in _ACTED_ON:
+            if lowered in acted_on and lowered != b"connection":
+                raise httpx.LocalProtocolError(f"more than one {lowered.decode()} header")
+            acted_on[lowered] = value.strip().lower()
+    return acted_on
 
 
 def _length(acted_on: dict[bytes, bytes]) -> int | None:

@@ -149,10 +149,13 @@ async def _exchange(
             # Not the connection: a response that has come whole has handed it back already, and
             # another request may be on it.
             exchange.fail(httpx.ReadError("given up before the response"))
-    return httpx.Response(
+    response = httpx.Response(
         exchange.status,
         headers=exchange.headers,
         stream=exchange,
         request=request,
         extensions={"http_version": exchange.http_version},
     )
+    if b"".join([value for _, value in exchange.headers]).isascii():
+        response.headers.encoding = "ascii"  # httpx would find out by trying each name and value
+    return response

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from gateway.config.strategies import ExpectedTtftParams
 from gateway.core.plan import Plan
+from gateway.core.profile import Profile
+from gateway.core.prompt import Prompt
 from gateway.core.route import Model
 
 COMPARES = True
+IS_CALIBRATED = False
 
 
 def order(plan: Plan, attempt: int) -> str:
@@ -23,3 +26,17 @@ def prefill_rate(model: Model) -> int:
     if not isinstance(params, ExpectedTtftParams):
         raise TypeError(f"{model.id}: router_params of {model.router}: {params!r}")
     return params.prefill_tokens_per_s
+
+
+def outcomes_kept(_: Model) -> int:
+    """Nothing is learned from them."""
+    return 0
+
+
+def fails_over(_: Model) -> bool:
+    """Another endpoint may always be tried."""
+    return True
+
+
+def offers(_: Plan, __: Prompt, ___: Profile) -> None:
+    """Costs do not matter."""

@@ -148,7 +148,7 @@ class Replay:
             if spec.joins_s <= now_s and spec.location not in attempt.tried
         }
         if not speeds:
-            return AdmitReply("refused", "", 0, 0, 0, 0, "", "", 0, 0, 0, "")
+            return AdmitReply("refused", "", 0, 0, 0, 0, "", "", 0, 0, 0, "", "")
         order = contender.order if attempt.number == 1 else contender.later
         attempt.claim = f"replay.{next(self._numbers)}"
         for count in (max(USUAL_DRAWS, len(speeds)), 2 * len(speeds) + 2):
@@ -162,7 +162,6 @@ class Replay:
                 order=order,
                 draws=numbers,
                 prompt=_prompt(attempt.request),
-                uses_pin=contender.policy.affinity and order == "draw",
             )
             reply = await self._store.admit(MODEL, decision, claim=attempt.claim, lease_ms=LEASE_MS)
             if not reply.is_short:

@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.explain import Explainer, Explanation, Question
+from gateway.admin.explain import Explainer, Question
+from gateway.admin.explanation import Explanation
 from gateway.admin.keys import CallerKeys, NoSuchKey
 from gateway.admin.targets import NoSuchTarget
 from gateway.admission.admit import Admission
 from gateway.admission.claims import Claim, Claims, new_replica_id
 from gateway.admission.overrides import KnownOverrides
+from gateway.admission.profiles import KnownProfiles
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
 from gateway.config.result import Config
+from gateway.config.routewise_schema import RoutewiseParams
+from gateway.config.schema import RetryBudget
 from gateway.config.strategies import ExpectedTtftParams
 from gateway.core.caller import Caller
+from gateway.core.limits import EndpointLimits, Limit
 from gateway.core.overrides import Overrides
 from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.core.route import Model
@@ -60,6 +65,7 @@ async def admit(store: Embedded, of: Model, request_id: str, prompt: Prompt = NO
         Settlement(store, claims, lease_ms=60_000),
         KnownOverrides(store),
         POLICY,
+        profiles=KnownProfiles(store, lambda: ()),
         lease_ms=60_000,
         abort_grace_ms=0,
     )
@@ -119,6 +125,95 @@ async def test_rows_are_shown_with_numbers_as_numbers(store: Embedded) -> None:
     assert by_location(found)["a"].score is None
 
 
+async def test_a_window_or_a_pause_is_not_shown_as_it_is_written(store: Embedded) -> None:
+    now_ms = int((await store.redis("TIME"))[0]) * 1000
+    pause = f"until_ms={now_ms + 9_000} length_ms=9000 reason=retry_after"
+    window = f"sliding 60000 {now_ms // 2000} 1 1"
+    await store.edit("m", a__cooldown=pause, a__rpm=window, a__failed=window, a__inflight="2")
+    await store.edit("m", a__tpm="fixed 60000 1 1", a__would_refuse_rpm="2", b__rpm=window)
+    limits = EndpointLimits(rpm=Limit(1, is_shadow=True))
+    a, b = route("a", limits=limits), route("b", weight=0.0, limits=EndpointLimits(rpm=Limit(5)))
+
+    found = by_location(await explain(store, config(model(a, b))))
+
+    assert found["a"].holds == {"inflight": 2}
+    assert (found["a"].reason, found["a"].cooldown.reason) == ("cooldown", "retry_after")
+    assert 0 < found["a"].cooldown.left_s <= 9
+    told = [(one.taken, one.left, one.would_have_refused) for one in found["a"].limits]
+    assert told == [(1, 0, 2)]
+    # And so it is with a route out of service
+    assert (found["b"].holds, found["b"].cooldown) == ({}, None)
+    assert [(one.limit, one.most, one.taken) for one in found["b"].limits] == [("rpm", 5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("question", "reserved", "drawn"),
+    [
+        ({"prompt_tokens": 60, "max_tokens": 40}, 40, "m:a"),
+        ({"prompt_tokens": 60, "max_tokens": 41}, 41, None),
+        ({"prompt_tokens": 61, "max_tokens": 40}, 40, None),
+        ({"prompt_tokens": 75}, 0, "m:a"),  # a quarter of the limit, where nothing is known
+        ({"prompt_tokens": 76}, 0, None),
+    ],
+)
+async def test_room_is_reserved_for_the_prompt_and_the_answer_as_a_request_does(
+    store: Embedded, question: dict[str, int], reserved: int, drawn: str | None
+) -> None:
+    limits = EndpointLimits(tpm=Limit(100))
+    of = model(route("a", limits=limits), counts_tokens=True)
+
+    found = await explain(store, config(of), request_id="id", **question)
+
+    assert (found.output_tokens, found.drawn) == (reserved, drawn)
+    prompt = Prompt(tokens=question["prompt_tokens"], output_tokens=reserved)
+    if drawn:
+        assert await admit(store, of, "id", prompt) == drawn
+        taken = question["prompt_tokens"] + (reserved or 25)
+        (tpm,) = by_location(await explain(store, config(of)))["a"].limits
+        assert (tpm.taken, tpm.left) == (taken, 100 - taken)
+    else:
+        (one,) = found.candidates
+        assert (one.reason, one.share) == ("tpm_limit", 0)
+        assert found.refused == ("No endpoint of model 'm' can take the request now (1 tpm_limit).")
+
+
+async def test_a_route_caps_what_a_client_bounds_its_answer_by(store: Embedded) -> None:
+    limits = EndpointLimits(otpm=Limit(100))
+    of = config(model(route("a", limits=limits, max_output_length=30), counts_tokens=True))
+    assert (await explain(store, of, max_tokens=500)).output_tokens == 30
+
+
+async def test_where_no_limit_counts_tokens_none_are_reserved(store: Embedded) -> None:
+    of = config(model(route("a", limits=EndpointLimits(rpm=Limit(1)))))
+    assert (await explain(store, of, prompt_tokens=5, max_tokens=500)).output_tokens == 0
+
+
+async def test_failover_is_told_until_its_budget_is_spent(store: Embedded) -> None:
+    # Given a budget of two failovers, of which nobody has spent any
+    of = config(model(*(route(at) for at in "abcde")), retry_budget=RetryBudget(percent=0, floor=2))
+    policy = Policy.of(of.settings)
+    asking = explainer(store, of=of, policy=policy)
+    # When a request is explained that fails again and again
+    found = [
+        await asking.explain(Question(model="m", request_id="id", attempt=attempt))
+        for attempt in range(1, 6)
+    ]
+    # Then the first attempt and two more find an endpoint
+    assert [one.drawn is None for one in found] == [False, False, False, True, True]
+    told = [
+        (one.retry_budget.first_attempts, one.retry_budget.others, one.retry_budget.allowed)
+        for one in found
+        if one.retry_budget
+    ]
+    assert told == [(0, 0, 2), (1, 0, 2), (1, 1, 2), (1, 2, 2), (1, 2, 2)]
+    reasons = [one.reason for one in found[3].candidates]
+    assert sorted(filter(None, reasons)) == ["already_attempted"] * 3 + ["retry_budget"] * 2
+
+
+async def test_a_model_that_cannot_fail_over_has_no_budget(store: Embedded) -> None:
+    assert (await explain(store, config())).retry_budget is None
+
+
 async def test_each_id_is_told_the_endpoint_that_admit_then_grants(store: Embedded) -> None:
     of = model(route("a"), route("b", weight=2.0), route("c"))
     told, granted = [], []
@@ -176,6 +271,19 @@ async def test_attempts_before_the_one_asked_for_count_as_failed(store: Embedded
     assert [f"m:{at}" for at in out] == sorted(filter(None, tried[:2]))
     assert fourth.drawn is None
     assert {one.reason for one in fourth.candidates} == {"already_attempted"}
+
+
+async def test_a_strategy_that_tries_one_endpoint_alone_is_told_to(store: Embedded) -> None:
+    params = RoutewiseParams(fallback_mode="strict")
+    of = config(model(route("a"), route("b"), router="routewise", router_params=params))
+    first = await explain(store, of, request_id="r")
+    second = await explain(store, of, request_id="r", attempt=2)
+    assert first.drawn in ("m:a", "m:b")
+    assert second.drawn is None
+    assert {one.endpoint: one.reason for one in second.candidates} == {
+        "m:a": "no_failover",
+        "m:b": "no_failover",
+    } | {first.drawn: "already_attempted"}
 
 
 async def test_a_draw_that_strikes_out_many_gets_all_the_numbers_it_needs(store: Embedded) -> None:

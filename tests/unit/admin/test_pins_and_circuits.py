@@ -76,8 +76,8 @@ async def test_reset_circuit_is_closed_and_what_the_endpoint_holds_stays(
     await store.edit("m", b__circuit="open")
     found = await reset_circuit(store, M, word)
     assert (found.endpoint, found.was) == ("m:a", "open")
-    _, rows = await store.rows("m")
-    assert rows == {"a": {"inflight": "2"}, "b": {"circuit": "open"}}
+    _, standing = await store.rows("m")
+    assert standing.rows == {"a": {"inflight": "2"}, "b": {"circuit": "open"}}
     assert (await reset_circuit(store, M, word)).was == "closed"
 
 

@@ -12,6 +12,7 @@ def test_absent_fields_are_a_healthy_endpoint() -> None:
     assert (row.circuit, row.availability, row.last_status) == ("closed", 1.0, None)
     assert (row.failures, row.inflight, row.prefill_tokens, row.elephants) == (0, 0, 0, 0)
     assert row.unreachable_from == {}
+    assert (row.cooldown, row.limits) == (None, ())
 
 
 @pytest.mark.parametrize("typed", ["junk", "", "nan", "inf", "1e999"])

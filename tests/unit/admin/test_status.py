@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
+from gateway.admin.gates import GateReader
 from gateway.admin.status import Status, StatusReader
+from gateway.admission.secret import Secret
 from gateway.config.result import Config
+from gateway.config.schema import Deployment, LimitSettings, RetryBudget
+from gateway.core.limits import EndpointLimits, Limit
+from gateway.state.coordinator_store import CoordinatorStore
+from gateway.state.gate_store import GateStore
+from gateway.state.grants import Channels
+from gateway.state.pool_store import PoolStore
+from gateway.state.standing import Retries
 from tests.fakes.builders import config, model, route
 from tests.unit.admin.conftest import Embedded
 
@@ -32,9 +41,21 @@ class Telling:
     async def info(self) -> Mapping[str, str]:
         return self.said
 
+    async def ask(self, *command: str | int) -> None:
+        return None
+
+    def script_of(self, digest: str) -> None:
+        return None
+
 
 async def read(store: Embedded, of: Config | None = None, **said: str) -> Status:
-    return await StatusReader(of or config(), store, Telling({**WELL, **said})).read()
+    of = of or config()
+    return await StatusReader(of, store, Telling({**WELL, **said}), gates(store, of)).read()
+
+
+def gates(store: Embedded, of: Config) -> GateReader:
+    gate_store = GateStore(store.runner, store.keys, Channels(store.keys))
+    return GateReader(of, gate_store, PoolStore(store.runner, store.keys), Secret("of the tests"))
 
 
 async def beat(store: Embedded, replica: str, digest: str = "digest", mark: str = "") -> None:
@@ -62,7 +83,62 @@ async def test_endpoints_are_shown_as_all_replicas_see_them(store: Embedded) -> 
     assert (b.inflight, b.weight, b.reasons) == (0, 0.0, ["weight_override"])
     assert (c.circuit, c.weight, c.reasons) == ("closed", 1.0, [])
     assert status.claims == {"m": 2, "n": 0}
-    assert (status.gates, status.coordinator) == ((), None)
+    assert [gate.provider for gate in status.gates] == ["a", "b", "c"]
+    assert status.coordinator is None
+
+
+async def test_pauses_and_limits_are_shown_with_what_is_left_of_them(store: Embedded) -> None:
+    # Given an endpoint that pauses, and has served two of three requests, the other 20 s ago
+    limits = EndpointLimits(rpm=Limit(3), otpm=Limit(50, is_shadow=True))
+    places = EndpointLimits(max_parallel_requests=Limit(4))
+    of = config(model(route("a", limits=limits), route("b", limits=places), route("c")))
+    now_ms = int((await store.redis("TIME"))[0]) * 1000
+    part = now_ms // 2000
+    await store.edit("m", a__cooldown=f"until_ms={now_ms + 9_000} length_ms=9000 reason=429")
+    await store.edit("m", a__rpm=f"sliding 60000 {part - 10} 2 1 1", a__would_refuse_otpm="6")
+    over = f"until_ms={now_ms - 1} length_ms=9000 reason=429"
+    await store.edit("m", b__inflight="3", b__cooldown=over)
+    # When the status is read
+    status = await read(store, of)
+    # Then it says how that stands by now
+    a, b, c = status.endpoints.values()
+    assert a.cooldown is not None
+    assert a.cooldown.reason == "429"
+    assert 0 < a.cooldown.left_s <= 9
+    rpm, otpm = a.limits
+    assert (rpm.limit, rpm.mode, rpm.most, rpm.taken, rpm.left) == ("rpm", "enforce", 3, 2, 1)
+    assert 30 < (rpm.reset_s or 0) <= 42
+    assert (otpm.limit, otpm.mode, otpm.taken, otpm.reset_s) == ("otpm", "shadow", 0, None)
+    assert (rpm.would_have_refused, otpm.would_have_refused) == (0, 6)
+    assert b.cooldown is None
+    assert [(one.limit, one.most, one.taken, one.left) for one in b.limits] == [
+        ("max_parallel_requests", 4, 3, 1)
+    ]
+    assert (c.cooldown, c.limits) == (None, [])
+
+
+async def test_limits_are_counted_in_the_window_that_is_configured(store: Embedded) -> None:
+    of = config(
+        model(route("a", limits=EndpointLimits(rpm=Limit(3)))),
+        limits=LimitSettings(window_seconds=30),
+    )
+    part = int((await store.redis("TIME"))[0])
+    await store.edit("m", a__rpm=f"sliding 30000 {part} 2 2")
+    assert [one.taken for one in (await read(store, of)).endpoints["m:a"].limits] == [2]
+    await store.edit("m", a__rpm=f"sliding 60000 {part // 2} 2 2")
+    assert [one.taken for one in (await read(store, of)).endpoints["m:a"].limits] == [0]
+
+
+async def test_retry_budgets_are_shown_of_models_that_can_fail_over(store: Embedded) -> None:
+    pair = (route("a"), route("b"))
+    of = config(model(*pair), model(route("c", model_id="n"), id="n"))
+    half = int((await store.redis("TIME"))[0]) // 30
+    for id in ("m", "n"):
+        await store.edit(id, retries=f"{half} 40 3 0 0")
+    told = (await read(store, of)).retry_budgets
+    assert told == {"m": Retries(first_attempts=40, others=3, allowed=8)}
+    off = config(model(*pair), retry_budget=RetryBudget(enabled=False))
+    assert (await read(store, off)).retry_budgets == {}
 
 
 async def test_what_has_gone_wrong_with_a_models_decisions_is_told(store: Embedded) -> None:
@@ -75,6 +151,69 @@ async def test_what_has_gone_wrong_with_a_models_decisions_is_told(store: Embedd
     assert (await read(store)).warnings == [
         "model m: Redis's clock fell back 2 times (clock_steps)"
     ]
+
+
+LEADER = "host=host-%C3%A4 version=1.2.3 config=digest"
+
+
+async def lead(store: Embedded, lease_ms: int = 60_000, about: str = LEADER) -> int:
+    """Have a coordinator lead; returns its epoch."""
+    coordinator = CoordinatorStore(store.runner, store.keys)
+    return (await coordinator.lease("c1", epoch=0, lease_ms=lease_ms, about=about)).epoch
+
+
+async def test_coordinator_is_told_with_what_it_has_published(store: Embedded) -> None:
+    await beat(store, "r1")
+    epoch = await lead(store)
+    publisher = CoordinatorStore(store.runner, store.keys)
+    for name in ("tick", "probe:http://a", "probe:http://b"):
+        await publisher.publish(epoch, name, "healthy=1")
+
+    status = await read(store)
+
+    assert status.coordinator is not None
+    one = status.coordinator
+    assert (one.holder, one.epoch, one.host, one.version) == ("c1", epoch, "host-ä", "1.2.3")
+    assert 0 < one.left_ms <= 60_000
+    assert one.published.keys() == {"tick", "probes"}
+    assert status.warnings == []
+
+
+async def test_lease_that_has_run_out_is_told(store: Embedded) -> None:
+    await beat(store, "r1")
+    await lead(store)
+    await store.redis("HSET", store.keys.cluster()["lease"], "until_ms", "5")
+    status = await read(store)
+    assert status.coordinator is not None
+    assert status.coordinator.left_ms == 0
+    assert status.warnings == ["no coordinator: c1, the last one, has ended or fallen silent"]
+
+
+async def test_coordinator_with_another_configuration_is_told(store: Embedded) -> None:
+    await beat(store, "r1")
+    await lead(store, about="host=h version=1 config=other")
+    (warning,) = (await read(store)).warnings
+    assert "the coordinator's configuration, other, is not the one read here" in warning
+
+
+@pytest.mark.parametrize(
+    ("of", "is_missed"),
+    [
+        (config(), False),
+        (config(health_check=5), False),
+        (config(health_check=5, local_deployment=(Deployment(endpoint="x", models=("m",)),)), True),
+        (config(model(route("a", recovery_probes=True))), True),
+    ],
+    ids=["nothing asked for", "nothing to be probed", "health probes", "recovery probes"],
+)
+async def test_coordinator_that_has_never_run_is_missed_where_it_is_asked_for_something(
+    store: Embedded, of: Config, is_missed: bool
+) -> None:
+    await beat(store, "r1")
+    warnings = (await read(store, of)).warnings
+    assert warnings == ["no coordinator has run yet, and the configuration asks for probes"] * (
+        is_missed
+    )
 
 
 async def test_replicas_that_agree_are_listed_without_a_warning(store: Embedded) -> None:
@@ -171,7 +310,7 @@ async def test_store_that_tells_nothing_of_itself_is_unknown_and_no_warning(
     store: Embedded,
 ) -> None:
     await beat(store, "r1")
-    status = await StatusReader(config(), store, store.runner).read()
+    status = await StatusReader(config(), store, store.runner, gates(store, config())).read()
     unknown: Any = (None, None, None, None, None)
     redis = status.redis
     assert unknown == (

@@ -12,6 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
+from gateway.admin.probes import Probes
 from gateway.admin.reload import Reloaded
 from gateway.admin.surface import Admin
 from gateway.admission.secret import Secret
@@ -20,10 +21,16 @@ from gateway.auth.keys import Authenticator
 from gateway.auth.made import MadeKeys
 from gateway.config.keys import sha256
 from gateway.config.problems import Problem
+from gateway.dispatch.send import Dispatcher
 from gateway.errors import GatewayError, StateUnavailable
 from gateway.state.caller_store import CallerStore
+from gateway.state.coordinator_store import CoordinatorStore
+from gateway.state.gate_store import GateStore
+from gateway.state.grants import Channels
 from gateway.state.key_store import KeyStore
+from gateway.state.offloads import OffloadLog
 from gateway.state.policy import Policy
+from gateway.state.pool_store import PoolStore
 from tests.fakes.builders import config, key, model, route
 from tests.unit.admin.conftest import Embedded
 
@@ -49,6 +56,20 @@ ROUTES = [
     ("GET", "/admin/routing/providers/acme"),
     ("PUT", "/admin/routing/providers/acme"),
     ("DELETE", "/admin/routing/providers/acme"),
+    ("GET", "/admin/routing/offload-routes"),
+    ("GET", "/admin/routing/offload-routes/m"),
+    ("PUT", "/admin/routing/offload-routes/m"),
+    ("DELETE", "/admin/routing/offload-routes/m"),
+    ("GET", "/admin/routewise/model-settings?model_id=m"),
+    ("PATCH", "/admin/routewise/model-settings/routewise_budget_alpha?model_id=m"),
+    ("DELETE", "/admin/routewise/model-settings/routewise_budget_alpha?model_id=m"),
+    ("GET", "/admin/routewise/settings"),
+    ("PATCH", "/admin/routewise/settings"),
+    ("GET", "/admin/routewise/calibration"),
+    ("GET", "/admin/routewise/probes"),
+    ("POST", "/admin/routewise/probes/run"),
+    ("GET", "/admin/recent-requests/offloads?days=1"),
+    ("GET", "/admin/upstream-concurrency"),
     ("DELETE", "/admin/routing/circuits/m/a"),
     ("GET", "/admin/routing/pins/m/alice"),
     ("DELETE", "/admin/routing/pins/m/alice"),
@@ -58,10 +79,22 @@ ROUTES = [
     ("PATCH", "/admin/keys/pro"),
     ("DELETE", "/admin/keys/pro"),
     ("GET", "/admin/limits/pro"),
+    ("GET", "/admin/provider-keys?provider=acme"),
+    ("POST", "/admin/provider-keys"),
+    ("DELETE", "/admin/provider-keys/acme/00000000"),
+    ("POST", "/admin/provider-keys/acme/00000000/min-role"),
+    ("POST", "/admin/provider-keys/min-role-env"),
     ("POST", "/admin/reload"),
 ]
-CHANGES_OF_THE_FILE = [("PATCH", "/admin/keys/pro"), ("DELETE", "/admin/keys/pro")]
-"""Which are refused."""
+REFUSED_HERE = [
+    ("PATCH", "/admin/keys/pro"),
+    ("DELETE", "/admin/keys/pro"),
+    *(one for one in ROUTES if one[1].startswith("/admin/provider-keys") and one[0] != "GET"),
+    *(one for one in ROUTES if "/model-settings" in one[1]),
+    ("PATCH", "/admin/routewise/settings"),
+    ("POST", "/admin/routewise/probes/run"),
+]
+"""Changes of what files have, of what is not there, or without a body."""
 
 
 class Reloading:
@@ -91,10 +124,14 @@ async def http(store: Embedded, reloading: Reloading) -> AsyncIterator[httpx.Asy
         store,
         key_store,
         CallerStore(store.runner, store.keys),
+        pool_store=PoolStore(store.runner, store.keys),
+        gate_store=GateStore(store.runner, store.keys, Channels(store.keys)),
+        offload_log=OffloadLog(store.runner, store.keys),
         server=store.runner,
         policy=Policy(),
         secret=Secret("of the tests"),
         replica_id="r1",
+        probes=Probes(of, store, CoordinatorStore(store.runner, store.keys), Dispatcher({})),
         reload=reloading,
     )
     app = Starlette(
@@ -148,7 +185,7 @@ async def test_others_than_admins_see_and_change_nothing(
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [one for one in ROUTES if one[0] != "PUT" and one not in CHANGES_OF_THE_FILE],
+    [one for one in ROUTES if one[0] != "PUT" and one not in REFUSED_HERE],
 )
 async def test_admins_are_answered_in_json(http: httpx.AsyncClient, method: str, path: str) -> None:
     body = {} if (method, path) == ("POST", "/admin/keys") else None

@@ -13,6 +13,7 @@ from gateway.admission.draws import draws
 from gateway.admission.reservations import Reservations
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
+from gateway.admission.supplies import Supplies
 from gateway.admission.upkeep import Upkeep
 from gateway.core.outcome import Outcome
 from gateway.core.prompt import NO_PROMPT, Prompt
@@ -23,6 +24,7 @@ from gateway.state.replies import AdmitReply
 from gateway.state.store import Decision
 from tests.fakes.builders import plan, route
 from tests.fakes.caller_store import MemoryCallerStore
+from tests.fakes.failure import Failed
 from tests.fakes.rig import POLICY, admission_over
 from tests.fakes.store import MemoryStore, admit_reply
 
@@ -82,6 +84,7 @@ def upkeep_over(store: RenewingStore, claims: Claims) -> tuple[Upkeep, Settlemen
         Reservations(MemoryCallerStore(), "r1", lease_ms=1000),  # type: ignore[arg-type]
         settlement,
         Secret(None),
+        supplies=Supplies(None, claims, lease_ms=1000),  # type: ignore[arg-type]
         models=lambda: ["m"],
         about=lambda: "",
         lease_ms=1000,
@@ -153,7 +156,7 @@ async def test_a_settled_claim_is_not_settled_or_abandoned_again() -> None:
     assert isinstance(granted, Claim)
     admission.first_token(granted)
     admission.first_token(granted)
-    await admission.fail(granted, Outcome.FAILURE, 500)
+    await admission.fail(granted, Failed())
     admission.succeed(granted)
     admission.abandon(granted)
     await settlement.drain(5)
@@ -176,7 +179,6 @@ async def test_a_failure_unpins_callers_who_are_pinned_by_draws_alone(
     )
     assert isinstance(granted, Claim)
     assert granted.may_unpin == (affinity and bool(caller) and order != "pinned")
-    assert store.decisions[0].uses_pin == (affinity and bool(caller) and order == "draw")
 
 
 async def test_an_abandoned_claim_gives_its_room_back_after_the_grace() -> None:

@@ -61,12 +61,6 @@ async def test_the_store_is_told_what_rate_to_reckon_with(replica: Replica) -> N
     assert [decision.prefill_rate for decision in replica.store.decisions] == [700, 0]
 
 
-async def test_pins_are_left_alone(replica: Replica) -> None:
-    await replica.admit(COMPARED, "expected_ttft")
-
-    assert not replica.store.decisions[0].uses_pin
-
-
 async def test_the_time_to_the_first_output_is_told_where_something_is_learned_from_it(
     replica: Replica,
 ) -> None:

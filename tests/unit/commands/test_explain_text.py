@@ -1,4 +1,4 @@
-"""What `concord explain` prints of endpoints that are compared."""
+"""What `concord explain` prints of endpoints that are compared, paused and limited."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.admin.explain import Candidate, Explanation
+from gateway.admin.explanation import Candidate, Explanation
+from gateway.admin.limits import LimitUse
 from gateway.commands import explain
+from gateway.state.standing import Cooldown, Retries
 
 FOUND = Explanation(
     model="m",
@@ -23,8 +25,11 @@ FOUND = Explanation(
     pin="",
     probe=False,
     prompt_tokens=0,
+    output_tokens=0,
     prefill_tokens=0,
     retry_after_ms=0,
+    retry_budget=None,
+    profile_age_ms=None,
     candidates=[
         Candidate(
             endpoint=f"m:{at}",
@@ -32,12 +37,17 @@ FOUND = Explanation(
             factors={},
             score=score,
             share=share,
+            cost_usd=None,
+            latency_source=None,
             reason=None,
+            cooldown=None,
+            limits=(),
             holds={},
         )
         for at, score, share in (("a", 750.4, 1), ("b", 4750.0, 0))
     ],
 )
+WORDS = ("model", "caller", "session", "request_id", "prompt_tokens", "max_tokens")
 
 
 @pytest.fixture
@@ -47,7 +57,7 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(explain, "answer", lambda args, ask, text: texts.append(text) or 0)
 
     def run(found: Explanation) -> list[str]:
-        args = type("Args", (), dict.fromkeys(("model", "caller", "session", "request_id"), ""))()
+        args = type("Args", (), dict.fromkeys(WORDS, ""))()
         assert explain.run(args) == 0
         return texts.pop()(found).splitlines()
 
@@ -81,3 +91,34 @@ def test_without_scores_nothing_is_said_of_them(printed: Any) -> None:
 )
 def test_what_becomes_of_a_pin_is_said_in_words(printed: Any, pin: str, told: str) -> None:
     assert told in printed(structs.replace(FOUND, pin=pin))
+
+
+def test_a_pause_comes_before_what_else_is_held_and_limits_below(printed: Any) -> None:
+    paused, limited = (structs.replace(one, score=None) for one in FOUND.candidates)
+    cooldown = Cooldown(reason="retry_after", left_s=4.25)
+    paused = structs.replace(paused, cooldown=cooldown, reason="cooldown", holds={"inflight": 2})
+    rpm = LimitUse(
+        limit="rpm",
+        mode="enforce",
+        most=2.0,
+        taken=2.0,
+        left=0.0,
+        reset_s=60.0,
+        would_have_refused=0,
+    )
+    limited = structs.replace(limited, limits=[rpm], reason="rpm_limit")
+    budget = Retries(first_attempts=9, others=1, allowed=3)
+
+    lines = printed(structs.replace(FOUND, candidates=[paused, limited], retry_budget=budget))
+
+    assert lines[-9:] == [
+        "ENDPOINT  WEIGHT  SHARE   REASON     HOLDS",
+        "m:a       1       100.0%  cooldown   cooldown 4.2 s more (retry_after), inflight=2",
+        "m:b       1       0.0%    rpm_limit",
+        "",
+        "ENDPOINT  LIMIT  MOST  TAKEN  LEFT  RESETS IN  NOTES",
+        "m:b       rpm    2     2      0     60.0 s",
+        "",
+        "MODEL  FIRST ATTEMPTS  OTHERS  ALLOWED",
+        "m      9               1       3",
+    ]

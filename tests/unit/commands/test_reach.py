@@ -22,6 +22,7 @@ COMMANDS = {
     "explain": ["explain", "m"],
     "status": ["status"],
     "circuit": ["circuit", "reset", "m", "local-1"],
+    "redis": ["redis", "doctor"],
 }
 
 
@@ -159,7 +160,9 @@ def test_configuration_with_an_error_is_told_with_its_problems(
 
 
 @pytest.mark.parametrize(
-    "words", [["explain"], ["circuit"], ["circuit", "open"], ["circuit", "reset", "m"]], ids=str
+    "words",
+    [["explain"], ["circuit"], ["circuit", "open"], ["circuit", "reset", "m"], ["redis"]],
+    ids=str,
 )
 def test_missing_words_are_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
@@ -253,6 +256,7 @@ def status(**changes: Any) -> bytes:
         "config_digest": "abc",
         "endpoints": {},
         "claims": {"m": 2, "n": 0},
+        "retry_budgets": {},
         "gates": [],
         "replicas": [replica, {**replica, "id": "r2"}],
         "coordinator": None,
@@ -260,8 +264,12 @@ def status(**changes: Any) -> bytes:
             "version": "7.0.15",
             "policy": "noeviction",
             "persistence": "aof",
+            "is_throwaway": False,
             "memory_bytes": 3 * 1024 * 1024,
             "max_memory_bytes": None,
+            "failed": [],
+            "ahead_ms": 3,
+            "slow_scripts": [],
         },
         "warnings": [],
     }
@@ -288,21 +296,24 @@ def test_status_is_a_table_that_says_whether_configurations_agree(
         "prefill_tokens": 52000,
         "elephants": 0,
         "unreachable_from": {"r9": 1},
+        "cooldown": None,
+        "limits": [],
     }
     replica.answer = (200, status(endpoints={"m:a": endpoint}))
     assert concord(monkeypatch, "status") == 0
     assert capsys.readouterr().out.splitlines() == [
         "ENDPOINT  CIRCUIT  AVAILABLE  INFLIGHT  PREFILL  WEIGHT  NOTES",
-        "m:a       open     72.9%      2         52000    0.5     "
-        "weight_override, last error 503, unreachable from r9",
+        "m:a       open     72.9%      2         52000    0.5     weight_override, last error 503,",
+        f"{'unreachable from r9':>76}",
         "",
         "REPLICA  HOST  VERSION  CONFIG  SEEN",
         "r1       h     0.1.0    abc     1.5 s ago",
         "r2       h     0.1.0    abc     1.5 s ago",
         "configurations agree",
         "",
-        "claims  m 2",
-        "redis   7.0.15, noeviction, aof, 3.0 MiB",
+        "claims       m 2",
+        "coordinator  none",
+        "redis        7.0.15, noeviction, aof, 3.0 MiB",
     ]
 
 
@@ -313,12 +324,34 @@ def test_status_shows_what_differs_and_every_warning(
 ) -> None:
     found = json.loads(status(warnings=["one", "two"]))
     found["replicas"][1]["config_digest"] = "def"
-    found["redis"] = dict.fromkeys(found["redis"])
+    found["redis"] = {**dict.fromkeys(found["redis"]), "is_throwaway": False, "failed": []}
     replica.answer = (200, json.dumps(found).encode())
     assert concord(monkeypatch, "status") == 0
     shown = capsys.readouterr().out
     assert "configurations differ" in shown
-    assert "redis   does not tell of itself\nwarning: one\nwarning: two\n" in shown
+    assert "redis        does not tell of itself\nwarning: one\nwarning: two\n" in shown
+
+
+def test_status_tells_who_coordinates_and_how_old_its_words_are(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    replica: Replica,
+) -> None:
+    coordinator = {
+        "holder": "c1",
+        "epoch": 17,
+        "expires_ms": 5,
+        "left_ms": 8200,
+        "host": "h",
+        "version": "0.1.0",
+        "config_digest": "abc",
+        "published": {"probes": 2500, "redis": 3_000_000},
+    }
+    for left_ms, lease in ((8200, "lease 8.2 s"), (0, "lease has run out")):
+        replica.answer = (200, status(coordinator={**coordinator, "left_ms": left_ms}))
+        assert concord(monkeypatch, "status") == 0
+        told = f"c1 on h, epoch 17, {lease}, probes 2.5 s ago, redis 50 min ago"
+        assert f"coordinator  {told}\n" in capsys.readouterr().out
 
 
 def test_json_is_what_the_replica_said(
@@ -338,7 +371,11 @@ def explanation(**changes: Any) -> bytes:
         "factors": {},
         "score": None,
         "share": 1.0,
+        "cost_usd": None,
+        "latency_source": None,
         "reason": None,
+        "cooldown": None,
+        "limits": [],
         "holds": {"inflight": 3, "availability": 0.9},
     }
     out = {**candidate, "endpoint": "m:bb", "share": 0.0, "reason": "circuit_open", "holds": {}}
@@ -355,8 +392,11 @@ def explanation(**changes: Any) -> bytes:
         "pin": "made",
         "probe": True,
         "prompt_tokens": 0,
+        "output_tokens": 0,
         "prefill_tokens": 0,
         "retry_after_ms": 0,
+        "retry_budget": None,
+        "profile_age_ms": None,
         "candidates": [candidate, out],
     }
     return json.dumps({**usual, **changes}).encode()

@@ -20,8 +20,10 @@ def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A password would have the command start anew, in this very process.
     monkeypatch.setattr("gateway.commands.serve.conceal_password", lambda *_: None)
     monkeypatch.setattr("gateway.commands.up.conceal_password", lambda *_: None)
+    monkeypatch.setattr("gateway.commands.coordinator.conceal_password", lambda *_: None)
+    monkeypatch.setattr("os.execve", nothing_starts)
     monkeypatch.setattr("gateway.commands.cluster.Cluster.start_replicas", nothing_starts)
-    monkeypatch.setattr("gateway.commands.cluster.Cluster.start_engines", nothing_starts)
+    monkeypatch.setattr("gateway.commands.cluster.Cluster.start_engine", nothing_starts)
     monkeypatch.setattr("gateway.commands.up.find_server", lambda: None)
 
 
@@ -47,8 +49,13 @@ def concord(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 @pytest.mark.parametrize(
     ("command", "lowest"),
-    [(["up"], 1), (["engine"], 0), (["serve", "--config", "x"], 0)],
-    ids=["up", "engine", "serve"],
+    [
+        (["up"], 1),
+        (["engine"], 0),
+        (["serve", "--config", "x"], 0),
+        (["coordinator", "--config", "x"], 0),
+    ],
+    ids=["up", "engine", "serve", "coordinator"],
 )
 @pytest.mark.parametrize("port", ["70000", "65536", "-1", "9" * 30, "x", "1.5"])
 def test_number_that_is_no_port_is_a_usage_error_that_names_the_range(
@@ -63,8 +70,8 @@ def test_number_that_is_no_port_is_a_usage_error_that_names_the_range(
     [
         (["--port", "65500"], 65434),
         (["--port", "65400", "--replicas", "200"], 65335),
-        (["--port", "65534", "--config"], 65533),
-        (["--port", "65530", "--replicas", "6", "--config"], 65529),
+        (["--port", "65534", "--config"], 65445),
+        (["--port", "65500", "--replicas", "96", "--config"], 65439),
     ],
     ids=["demo", "demo with many", "given", "given with many"],
 )
@@ -79,7 +86,7 @@ def test_port_that_leaves_no_room_above_it_is_refused_in_one_sentence(
     assert f"give at most {highest}" in line
 
 
-@pytest.mark.parametrize("command", ["up", "serve"])
+@pytest.mark.parametrize("command", ["up", "serve", "coordinator"])
 @pytest.mark.parametrize("how", ["option", "variable"])
 @pytest.mark.parametrize(
     "url", ["redis://localhost?foo=bar", "http://localhost", "redis://[x", "redis://h?db=x"]
@@ -98,6 +105,51 @@ def test_redis_url_that_cannot_be_used_is_refused_in_one_line(
     assert len(captured.err.splitlines()) == 1
     assert captured.err.startswith(f"concord {command}: ")
     assert captured.out == ""
+
+
+@pytest.mark.parametrize("command", ["serve", "coordinator"])
+def test_process_of_a_cluster_needs_its_redis(
+    monkeypatch: pytest.MonkeyPatch, capsys, folder: str, command: str
+) -> None:
+    assert concord(monkeypatch, command, "--config", folder) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{command} needs --redis URL or REDIS_URL" in line
+
+
+def test_embedded_store_has_no_coordinator(
+    monkeypatch: pytest.MonkeyPatch, capsys, folder: str
+) -> None:
+    assert concord(monkeypatch, "coordinator", "--config", folder, "--redis", "embedded://") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the embedded store lives inside one replica" in line
+
+
+def test_coordinator_of_a_folder_that_is_not_there_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    options = ["--config", "/nowhere", "--redis", "redis://h"]
+    assert concord(monkeypatch, "coordinator", *options) == 2
+    assert "--config /nowhere is not a folder" in capsys.readouterr().err
+
+
+def test_coordinator_is_started_in_place_and_its_redis_told_to_its_environment_alone(
+    monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    started: list[tuple[list[str], dict[str, str]]] = []
+
+    def become(_: str, argv: list[str], env: dict[str, str]) -> None:
+        started.append((argv, env))
+        raise SystemExit(0)
+
+    monkeypatch.setattr("os.execve", become)
+
+    concord(monkeypatch, "coordinator", "--config", folder, "--redis", "redis://:hush@h")
+
+    ((argv, env),) = started
+    assert argv[argv.index("-m") + 1] == "coordinator"
+    assert argv[-6:] == ["--config", folder, "--host", "127.0.0.1", "--port", "4090"]
+    assert env["REDIS_URL"] == "redis://:hush@h"
+    assert not any("hush" in word for word in argv)
 
 
 def test_place_that_cannot_tell_of_the_cluster_is_refused_in_one_line(
@@ -141,6 +193,7 @@ def test_configuration_without_a_chat_model_to_serve_says_what_is_missing(
     [
         ("serve", ["folder with models.yaml", "default 127.0.0.1", "default 4000"]),
         ("up", ["default 127.0.0.1", "default 4000"]),
+        ("coordinator", ["default 127.0.0.1", "default 4090"]),
         ("engine", ["default 127.0.0.1", "default 8000"]),
     ],
 )

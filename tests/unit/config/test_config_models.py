@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.config.strategies import ExpectedTtftParams
-from gateway.core.route import Timeouts
+from gateway.core.route import Timeouts, UpstreamKey
 
 
 def one(load_texts, text: str, **options):
@@ -25,7 +25,7 @@ def test_a_model_without_routes_is_its_own_route(load_texts) -> None:
     assert route.endpoint == "m:zai-api"
     assert (route.kind, route.provider, route.weight) == ("zai", "zai", 1.0)
     assert (route.base_url, route.upstream_model) == ("https://api.z.ai/v4", "m")
-    assert route.api_keys == ("abc",)
+    assert route.api_keys == (UpstreamKey("abc"),)
     assert (route.context_length, route.max_output_length) == (None, None)
     assert route.input_modalities == {"text"}
     assert (model.context_length, model.max_output_length) == (8192, 4096)
@@ -69,11 +69,12 @@ def test_routes_inherit_from_their_model_and_override_it(load_texts) -> None:
 
     # Then
     first, second = model.routes
-    assert (first.provider, first.upstream_model, first.api_keys) == ("vllm", "up", ("shared",))
+    assert (first.provider, first.upstream_model) == ("vllm", "up")
+    assert first.api_keys == (UpstreamKey("shared"),)
     assert (first.context_length, first.max_output_length) == (1000, 100)
     assert first.input_modalities == {"text", "image"}
     assert (second.provider, second.upstream_model) == ("fireworks", "other")
-    assert second.api_keys == ("one", "two")
+    assert second.api_keys == (UpstreamKey("one"), UpstreamKey("two"))
     assert (second.context_length, second.max_output_length) == (500, 100)
     assert (second.include_usage, second.extra_body, second.weight) == (False, {"b": 2}, 0.0)
     assert (model.context_length, model.supports_tools) == (500, True)

@@ -35,6 +35,10 @@ def test_every_key_is_accepted(load_texts) -> None:
         local_fraction: 0.25
         timeout: 3
         health_check: 10
+        probe_effect: circuit
+        probe_concurrency: 2
+        recovery_probes: true
+        coordinator: {lease_s: 1.5}
         logging: {level: info}
         local_deployment: [{endpoint: "http://localhost:1/", models: [m]}]
         remote_deployment: [{endpoint: "http://localhost:1", models: [m]}]
@@ -53,6 +57,31 @@ def test_every_key_is_accepted(load_texts) -> None:
     assert settings.server.trusted_proxies == ("10.0.0.0/8", "::1")
     assert (settings.state.lease_s, settings.state.namespace) == (0.5, "t-1")
     assert settings.local_deployment[0].endpoint == "http://localhost:1"
+    assert (settings.probe_effect, settings.probe_concurrency) == ("circuit", 2)
+    assert settings.coordinator.lease_s == 1.5
+
+
+@pytest.mark.parametrize(
+    ("routing", "model", "route", "tried"),
+    [
+        ("", "", "", False),
+        ("recovery_probes: true", "", "", True),
+        ("recovery_probes: true", "recovery_probes: false,", "", False),
+        ("", "recovery_probes: true,", "", True),
+        ("", "recovery_probes: true,", ", recovery_probes: false", False),
+    ],
+    ids=["by default", "everywhere", "but here", "a model's", "but this route"],
+)
+def test_recovery_probes_are_as_the_nearest_place_says(
+    load_texts, routing: str, model: str, route: str, tried: bool
+) -> None:
+    loaded = load_texts(
+        f"models: [{{id: m, name: M, provider: vllm, {model} "
+        f"route: [{{base_url: 'http://localhost:1'{route}}}]}}]",
+        routing=routing,
+    )
+    assert not loaded.problems
+    assert loaded.config.models["m"].routes[0].recovery_probes is tried
 
 
 def test_session_ids_are_headers_in_any_case_and_body_fields_as_they_are_spelt(load_texts) -> None:
@@ -202,12 +231,15 @@ def test_an_unreadable_auth_switch_keeps_the_door_closed(load_texts) -> None:
     assert loaded.config.settings.auth == "keys"
 
 
-def test_routewise_by_environment_is_an_unknown_strategy(load_texts) -> None:
-    loaded = load_texts(MODELS, env={"ENABLE_ROUTEWISE": "true"})
-    assert [str(problem) for problem in loaded.errors] == [
-        "error environment: ENABLE_ROUTEWISE: unknown strategy 'routewise' "
-        "(this version has: expected_ttft, fixed)"
-    ]
+@pytest.mark.parametrize(
+    ("routing", "router"), [("", "routewise"), ("default_router: expected_ttft", "expected_ttft")]
+)
+def test_routewise_by_environment_is_the_default_where_no_other_is(
+    load_texts, routing: str, router: str
+) -> None:
+    loaded = load_texts(MODELS, routing=routing, env={"ENABLE_ROUTEWISE": "true"})
+
+    assert {model.router for model in loaded.config.models.values()} == {router}
 
 
 def test_the_environment_may_move_the_files(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.core.route import UpstreamKey
+
 MODELS = """
 models:
   - id: whole
@@ -72,7 +74,7 @@ def test_a_variable_the_model_hands_down_concerns_the_routes_that_inherit_it(loa
 
     # Then
     (route,) = loaded.config.models["m"].routes
-    assert route.api_keys == ("own-key-1",)
+    assert route.api_keys == (UpstreamKey("own-key-1"),)
 
 
 def test_an_unset_variable_elsewhere_in_a_model_drops_it(load_texts) -> None:
@@ -97,7 +99,7 @@ def test_a_list_of_keys_may_lose_some_but_not_all(load_texts) -> None:
     none = load_texts(models("['${NOPE}', '${NOR}']"), serving=True)
 
     # Then
-    assert some.config.models["m"].routes[0].api_keys == ("key-two",)
+    assert some.config.models["m"].routes[0].api_keys == (UpstreamKey("key-two"),)
     assert "this key is left out" in some.warnings[0].message
     assert not none.errors
     assert not none.config.models

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.caller import Caller
 from gateway.core.reasons import Reason
-from gateway.core.route import ROLES
+from gateway.core.route import ROLES, UpstreamKey
 from tests.fakes.builders import model, plan, route
 
 
@@ -35,4 +35,4 @@ def test_a_struck_route_is_no_candidate_any_more_and_its_reason_is_kept() -> Non
 
 
 def test_a_route_shows_no_credentials() -> None:
-    assert "sk-secret" not in repr(route(api_keys=("sk-secret",)))
+    assert "sk-secret" not in repr(route(api_keys=(UpstreamKey("sk-secret"),)))

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 from msgspec.structs import replace
 
-from gateway.core.route import Route, Timeouts
+from gateway.core.route import Route, Timeouts, UpstreamKey
 from tests.unit.dispatch.upstream_doubles import Handler, RawServer, raw_server
 
 
@@ -21,7 +21,7 @@ def route() -> Route:
         kind="vllm",
         base_url="http://upstream.invalid/v1",
         upstream_model="theirs",
-        api_keys=("sekrit-key",),
+        api_keys=(UpstreamKey("sekrit-key"),),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 
 from gateway.core.outcome import Outcome
 from gateway.core.route import Route
-from gateway.dispatch.classify import TABLE, Kind, UpstreamFailure, judge
+from gateway.dispatch.classify import TABLE, UpstreamFailure, judge
 from gateway.dispatch.failures import (
     broken,
     empty,
@@ -19,7 +20,8 @@ from gateway.dispatch.failures import (
     from_response,
     timed_out,
 )
-from gateway.protocols.error_body import read_error
+from gateway.dispatch.kinds import KeyFault, Kind
+from gateway.protocols.error_body import ErrorBody, read_error
 
 TOO_LONG = {
     "vllm": {
@@ -166,6 +168,51 @@ def test_a_status_tells_what_counts_and_what_is_shown(
     assert failed.describes_request is describes
     assert not failed.context_refusal
     assert (error.status, error.code) == (shown, code)
+
+
+@pytest.mark.parametrize(
+    ("fault", "statuses"),
+    [
+        (KeyFault.KEY, (401, 402, 403, 429)),
+        (KeyFault.TRANSIENT, (408, 425, *range(500, 600))),
+        (None, (200, 201, 204, 302, 400, 404, 407, 409, 413, 415, 422, 451, 499, 999)),
+    ],
+)
+def test_a_status_tells_whether_another_key_may_serve(
+    route: Route, fault: KeyFault | None, statuses: Sequence[int]
+) -> None:
+    assert {failure(route, status, b"").key_fault for status in statuses} == {fault}
+
+
+def test_an_answer_that_breaks_off_may_be_the_keys_and_silence_is_not(route: Route) -> None:
+    assert broken(route, "cut").key_fault is KeyFault.TRANSIENT
+    assert from_error(route, ErrorBody(message="oops")).key_fault is KeyFault.TRANSIENT
+    assert from_exception(route, httpx.ReadError("cut")).key_fault is KeyFault.TRANSIENT
+    for failed in (
+        timed_out(route, "late"),
+        empty(route),
+        from_exception(route, httpx.ConnectError("refused")),
+    ):
+        assert failed.key_fault is None
+
+
+@pytest.mark.parametrize("kind", [Kind.KEYS_RESERVED, Kind.KEYS_EXHAUSTED])
+def test_without_a_key_nothing_was_sent(route: Route, kind: Kind) -> None:
+    failed = UpstreamFailure(route, kind, error_type=kind.value, retry_after_ms=6001)
+    error = failed.to_client("public")
+
+    assert failed.outcome is (Outcome.NEUTRAL if kind is Kind.KEYS_RESERVED else Outcome.FAILURE)
+    assert not failed.was_sent
+    assert not failed.was_worked_on
+    assert (error.status, error.code, error.retry_after_s) == (503, f"upstream_{kind}", 7)
+
+
+def test_a_failure_of_one_key_among_others_says_nothing_of_the_endpoint(route: Route) -> None:
+    failed = failure(route, 429, b"")
+    failed.is_of_key = True
+
+    assert failed.outcome is Outcome.NEUTRAL
+    assert failed.to_client("public").status == 429
 
 
 @pytest.mark.parametrize("body", TOO_LONG.values(), ids=TOO_LONG)

@@ -95,33 +95,3 @@ def test_a_message_is_one_bounded_line(route: Route) -> None:
     assert message.message.startswith("a b y")
     assert len(message.message) <= 500
     assert message.message.isprintable()
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({}, None),
-        ({"retry_after": "7"}, 7),
-        ({"retry_after": "1.2"}, 2),
-        ({"retry_after": "0"}, 0),
-        ({"retry_after_ms": "1500", "retry_after": "9"}, 2),
-        ({"retry_after": "99999999"}, 86_400),
-        ({"retry_after": "-1"}, None),
-        ({"retry_after": "soon"}, None),
-        ({"retry_after": "inf"}, None),
-        ({"retry_after": "1" * 400}, None),
-        (
-            {
-                "retry_after": "Wed, 21 Oct 2015 07:28:30 GMT",
-                "date": "Wed, 21 Oct 2015 07:28:00 GMT",
-            },
-            30,
-        ),
-        ({"retry_after": "Wed, 21 Oct 2015 07:28:30 GMT"}, 0),
-    ],
-)
-def test_retry_after_is_read(route: Route, headers: dict[str, str], seconds: int | None) -> None:
-    failed = failure(route, 429, b"", **headers)
-
-    assert failed.retry_after_s == seconds
-    assert failed.to_client("m").retry_after_s == seconds

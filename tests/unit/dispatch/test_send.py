@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from gateway.core.outcome import Outcome
 from gateway.core.request import Usage
-from gateway.core.route import Route
-from gateway.dispatch.classify import Kind, UpstreamFailure
-from gateway.dispatch.send import Completion, Dispatcher
+from gateway.core.route import Route, UpstreamKey
+from gateway.dispatch.answer import Completion
+from gateway.dispatch.classify import UpstreamFailure
+from gateway.dispatch.kinds import Kind
+from gateway.dispatch.send import Dispatcher
 from tests.unit.dispatch.upstream_doubles import STREAM, ScriptedTransport, Step, make_chat, relay
 
 JSON = {"content-type": "application/json"}
@@ -177,7 +179,7 @@ async def test_the_address_is_made_from_the_base(route: Route, base_url: str, ur
         {"base_url": "http://[::1/v1"},
         {"base_url": "http://h\ud83d/v1"},
         {"base_url": f"http://h/{'x' * 70_000}"},
-        {"api_keys": ("\ud83d",)},
+        {"api_keys": (UpstreamKey("\ud83d"),)},
         {"upstream_model": "\ud83d"},
         {"extra_body": {"stop": "\ud83d"}},
         {"extra_body": {"seed": 10**5000}},

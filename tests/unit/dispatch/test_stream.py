@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from gateway.core.outcome import Outcome
 from gateway.core.request import Usage
-from gateway.core.route import Route
-from gateway.dispatch.classify import Kind, UpstreamFailure
+from gateway.core.route import Route, UpstreamKey
+from gateway.dispatch.classify import UpstreamFailure
+from gateway.dispatch.kinds import Kind
 from gateway.dispatch.send import Dispatcher
 from gateway.dispatch.stream import Frame
 from gateway.telemetry.tracing import Trace
@@ -277,7 +278,11 @@ async def test_the_request_is_built_for_the_route(route: Route) -> None:
     dispatcher = Dispatcher({"http1": transport})
 
     async with dispatcher.open_stream(
-        replace(route, base_url="http://upstream.invalid", api_keys=("k1", "k2")),
+        replace(
+            route,
+            base_url="http://upstream.invalid",
+            api_keys=(UpstreamKey("k1"), UpstreamKey("k2")),
+        ),
         STREAM,
         request_id="r1",
         trace=Trace("1", {"traceparent": "00-1"}),

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.outcome import Outcome
 from gateway.core.route import Route
-from gateway.dispatch.classify import Kind
+from gateway.dispatch.kinds import Kind
 from gateway.dispatch.stream import MAX_BYTES_BEFORE_OUTPUT
 from tests.unit.dispatch.upstream_doubles import (
     ROLE,

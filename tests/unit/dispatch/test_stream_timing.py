@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.core.route import Route
-from gateway.dispatch.classify import Kind, UpstreamFailure
+from gateway.dispatch.classify import UpstreamFailure
+from gateway.dispatch.kinds import Kind
 from gateway.dispatch.send import Dispatcher
 from tests.unit.dispatch.upstream_doubles import (
     HELLO,

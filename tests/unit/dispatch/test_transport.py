@@ -15,7 +15,8 @@ from gateway.core.outcome import Outcome
 from gateway.core.route import Route
 from gateway.dispatch import aiohttp_transport
 from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
-from gateway.dispatch.classify import Kind, UpstreamFailure
+from gateway.dispatch.classify import UpstreamFailure
+from gateway.dispatch.kinds import Kind
 from gateway.dispatch.send import Dispatcher
 from tests.unit.dispatch.upstream_doubles import (
     USAGE,

@@ -11,10 +11,12 @@ import pytest
 
 from gateway.core.limits import Limit, Limits
 from gateway.core.outcome import Outcome
+from gateway.dispatch.kinds import Kind
 from gateway.errors import StateUnavailable
 from tests.fakes import builders
 from tests.fakes.caller_store import GRANTED, refused
 from tests.fakes.calls import Call
+from tests.fakes.gates import ScriptedGates
 from tests.fakes.holds import Hold
 from tests.fakes.rig import Rig
 from tests.fakes.upstreams import (
@@ -42,11 +44,20 @@ PROMPT = 25
 class Limited(Rig):
     """Its caller has limits."""
 
-    def __init__(self, upstreams: Upstreams, *locations: str, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        *locations: str,
+        limits: Limits = LIMITS,
+        gates: ScriptedGates | None = None,
+    ) -> None:
         routes = [builders.route(location) for location in locations]
         keys = [builders.key(SECRET, "alice", limits=limits)]
         super().__init__(
-            upstreams, *routes, config=builders.config(builders.model(*routes), keys=keys)
+            upstreams,
+            *routes,
+            config=builders.config(builders.model(*routes), keys=keys),
+            gates=gates,
         )
 
     def start(self, **fields: Any) -> Call:
@@ -245,6 +256,31 @@ class TestWhatIsSettled:
         await rig.settled()
         rig.assert_all_ended_once()
         assert rig.caller_store.settled == [(True, PROMPT, 0)]
+
+
+async def test_a_request_that_was_never_sent_for_want_of_a_place_costs_nothing() -> None:
+    rig = Limited(Upstreams(), "a", gates=ScriptedGates(a=[Kind.SATURATED]))
+    assert (await rig.request()).status == 503
+    assert rig.caller_store.settled == [(False, 0, 0)]
+
+
+async def test_a_request_that_is_sent_elsewhere_after_a_wait_is_charged_once() -> None:
+    gates = ScriptedGates(a=[Kind.SATURATED])
+    rig = Limited(Upstreams(b=whole("x")), "a", "b", gates=gates)
+    assert (await rig.request()).status == 200
+    [(is_sent, tokens, _)] = rig.caller_store.settled
+    assert (is_sent, tokens >= PROMPT, tokens < 2 * PROMPT + 50) == (True, True, True)
+
+
+async def test_nor_does_one_whose_client_leaves_in_line() -> None:
+    hold = Hold()
+    rig = Limited(Upstreams(), "a", gates=ScriptedGates(a=[hold]))
+    call = rig.start()
+    await hold.reached.wait()
+    call.leave()
+    await call.finished()
+    await rig.settled()
+    assert rig.caller_store.settled == [(False, 0, 0)]
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["one by one", "together"])

@@ -12,7 +12,7 @@ from gateway.api.responses import HttpReply
 from gateway.core.caller import Caller
 from gateway.core.outcome import Outcome
 from gateway.errors import StateUnavailable
-from gateway.pipeline import Exchange
+from gateway.exchange import Exchange
 from gateway.telemetry.access import RequestRecord
 from tests.fakes.builders import chat, route
 from tests.fakes.calls import Call

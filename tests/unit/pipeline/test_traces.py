@@ -12,7 +12,11 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
 
 from gateway.core.overrides import Overrides
+from gateway.core.route import UpstreamKey
+from gateway.dispatch.gating import Gates
 from gateway.errors import StateUnavailable
+from gateway.state.keys import Keys
+from gateway.state.redis import EMBEDDED_URL
 from gateway.telemetry.logs import JsonFormatter
 from gateway.telemetry.tracing import Tracer
 from tests.fakes.builders import config, key, model, route
@@ -20,6 +24,7 @@ from tests.fakes.holds import Hold
 from tests.fakes.recorder import PATH, Recorder, events
 from tests.fakes.rig import Rig
 from tests.fakes.upstreams import ROLE, Answer, Upstreams, delta, status, stream, whole
+from tests.unit.gates.replica import GateReplica
 
 REQUEST = f"POST {PATH}"
 TRACE_ID, PARENT_ID = "c3" * 16, "d4" * 8
@@ -79,6 +84,22 @@ async def test_a_request_that_failed_over_tells_its_whole_way(streamed: bool) ->
     assert request["concord.endpoint"] == "m:c"
     assert request["concord.config_digest"] == "digest"
     assert request["http.response.status_code"] == 200
+
+
+async def test_a_line_that_an_attempt_stood_in_is_part_of_it(keys: Keys) -> None:
+    recorder = Recorder()
+    async with GateReplica(EMBEDDED_URL, keys) as replica:
+        gates = Gates(replica.limiter, replica.hold)
+        rig = Rig(Upstreams(a=whole("x")), route("a"), tracer=recorder, gates=gates)
+        await rig.ask()
+    assert recorder.outline()[:4] == [
+        REQUEST,
+        f"{REQUEST} > admit",
+        f"{REQUEST} > attempt",
+        f"{REQUEST} > attempt > gate",
+    ]
+    [gate] = recorder.spans("gate")
+    assert dict(gate.attributes or {}) == {"concord.endpoint": "m:a", "concord.queue_ms": 0.0}
 
 
 async def test_an_upstream_continues_from_the_call_that_reached_it() -> None:
@@ -221,7 +242,7 @@ async def test_no_prompt_no_answer_and_no_credential_is_in_any_span(streamed: bo
     # Given canaries in the prompt, the answer, the keys, the headers and an upstream's error
     recorder = Recorder()
     settings = config(
-        model(route("a", api_keys=("canary-upstream",)), route("b", api_keys=("canary-upstream",))),
+        model(*(route(at, api_keys=(UpstreamKey("canary-upstream"),)) for at in "ab")),
         keys=[key("canary-caller", "alice")],
     )
     good = stream("canary-answer") if streamed else whole("canary-answer")

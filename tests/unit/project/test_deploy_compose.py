@@ -34,6 +34,8 @@ SERVICES: dict[str, dict[str, Any]] = compose()["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 REPLICAS = {name: one for name, one in OURS.items() if one["command"][0] == "serve"}
 ENGINES = {name: one for name, one in OURS.items() if one["command"][0] == "engine"}
+COORDINATORS = {name: one for name, one in OURS.items() if one["command"][0] == "coordinator"}
+CONFIGURED = REPLICAS | COORDINATORS
 CONFIG_FILES = ("models.yaml", "routing.yaml", "keys.yaml")
 
 
@@ -63,8 +65,8 @@ def address(name: str) -> str:
     return str(SERVICES[name]["networks"]["default"]["ipv4_address"])
 
 
-def test_it_runs_three_replicas_two_engines_and_what_they_need() -> None:
-    assert (len(REPLICAS), len(ENGINES)) == (3, 2)
+def test_it_runs_three_replicas_two_coordinators_two_engines_and_what_they_need() -> None:
+    assert (len(REPLICAS), len(COORDINATORS), len(ENGINES)) == (3, 2, 2)
     assert SERVICES.keys() - OURS.keys() == {"nginx", "redis", "otel-collector"}
 
 
@@ -94,9 +96,18 @@ def test_a_command_line_that_is_wrong_is_told_apart(
         ["serv"],
         ["serve"],
         ["serve", "--confg", "/etc/concord"],
+        ["coordinator", "--port", "4090"],
         ["engine", "--port=x"],
     ):
         assert not is_understood(wrong, monkeypatch, capsys)
+
+
+def test_coordinators_read_what_replicas_read() -> None:
+    replica = next(iter(REPLICAS.values()))
+    for one in COORDINATORS.values():
+        assert one["environment"] == replica["environment"]
+        assert config_folder(one) == config_folder(replica)
+        assert loaded(one).digest == loaded(replica).digest
 
 
 @pytest.mark.parametrize("name", REPLICAS)
@@ -266,7 +277,7 @@ def test_health_is_asked_where_the_command_listens(name: str) -> None:
     assert found
     assert int(found[1]) == port_of(name)
     engine = {getattr(route, "path", None) for route in engine_app(EngineSettings()).routes}
-    assert found[2] in ({"/readyz"} if name in REPLICAS else engine)
+    assert found[2] in ({"/readyz"} if name in CONFIGURED else engine)
 
 
 def test_nginx_is_well_when_a_replica_answers_through_it() -> None:

@@ -18,7 +18,11 @@ from tests.unit.project.deployment import DEPLOY, ROOT, is_understood, required
 
 README = (DEPLOY / "README.md").read_text("utf-8")
 LEVELS = ("debug", "info", "warning", "error", "critical")
-SOURCES = {path: path.read_text("utf-8") for path in (ROOT / "gateway").rglob("*.py")}
+SOURCES = {
+    path: path.read_text("utf-8")
+    for package in ("gateway", "coordinator")
+    for path in (ROOT / package).rglob("*.py")
+}
 
 
 class Logged(Struct, frozen=True):

@@ -137,6 +137,15 @@ def test_a_pin_does_not_make_a_blind_route_see() -> None:
     assert refusal(result)
 
 
+def test_routes_in_service_are_counted_whatever_the_request_asks_of_them() -> None:
+    routes = [route("a", input_modalities=SEES), route("b"), route("c", weight=0.0)]
+    assert plan(*routes).candidates.in_service == 2
+    assert plan(*routes, content=IMAGE).candidates.in_service == 2
+    assert plan(*routes, pin="a").candidates.in_service == 2
+    only = Planner().plan(model(*routes), chat(), Overrides(disabled=frozenset({"b"})))
+    assert only.candidates.in_service == 1
+
+
 def test_filters_are_pure() -> None:
     one, asked = route("a"), chat(IMAGE)
     for check in FILTERS:

@@ -57,13 +57,13 @@ class Caller:
             "order": "declared",
             "draws": "",
             "caller": "",
-            "affinity": 0,
             "prompt_tokens": 0,
             "fingerprint": "",
-            "prefill_rate": 0,
+            "output_tokens": 0,
+            "offers": "",
+            "rules": f"{Policy().to_decide} 0",
             "claim": claim,
             "lease_ms": 15_000,
-            **Policy().to_decide,
         }
         return (await self.runner.run("admit", self.keys.caller("x", ""), args))[1]
 

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.state.keys import CALLER_KINDS, CLUSTER_KINDS, MODEL_KINDS, Keys, encode_id
+from gateway.state.keys import (
+    CALLER_KINDS,
+    CLUSTER_KINDS,
+    GATE_KINDS,
+    MODEL_KINDS,
+    Keys,
+    encode_id,
+)
 
 HOSTILE = [
     "a b",
@@ -94,6 +101,16 @@ def test_callers_share_all_keys_of_the_model_and_none_of_their_own() -> None:
 
     assert {kind for kind in one if one[kind] == other[kind]} == set(MODEL_KINDS)
     assert one.items() >= Keys().model("x").items()
+
+
+@pytest.mark.parametrize("label", HOSTILE)
+def test_keys_of_one_gate_share_a_slot_with_its_sharded_channels(label: str) -> None:
+    keys = Keys().gate(f"u:{label}:0123456789ab")
+    channels = Keys().grants(f"u:{label}:0123456789ab")
+
+    assert keys.keys() == {*GATE_KINDS}
+    assert len({*map(tag, keys.values()), tag(channels)}) == 1
+    assert channels not in keys.values()
 
 
 def test_keys_are_spelt_as_the_data_dictionary_says() -> None:

@@ -222,7 +222,11 @@ async def test_script_that_refuses_its_arguments_is_our_own_fault(caller: Caller
         "prompt_tokens": 0,
         "fingerprint": "",
         "anchor": "",
-        **Policy().to_record,
+        "taken": "",
+        "used": "",
+        "cooling": "",
+        "noted": "",
+        "rules": Policy().to_record,
     }
     for _ in range(6):
         with pytest.raises(ScriptBug, match="settle: BADARG outcome"):

@@ -51,7 +51,6 @@ def decision(
         order=order,
         draws=draws,
         prompt=prompt,
-        uses_pin=bool(prompt.caller),
     )
 
 
@@ -96,7 +95,7 @@ async def test_attempts_that_fail_until_the_circuit_opens(store: Store) -> None:
         assert await settle(store, f"r.{number}", Outcome.FAILURE) == ("done", turned)
 
     assert (await admit(store, "r.9", decision("a"))).passed_over() == {"a": "circuit_open"}
-    assert (await store.rows("x"))[1]["a"]["circuit"] == "open"
+    assert (await store.rows("x"))[1].rows["a"]["circuit"] == "open"
     assert await store.reset_circuit("x", location="a") == "open"
     assert await store.reset_circuit("x", location="a") == "closed"
     assert (await admit(store, "r.9", decision("a"))).is_admitted
@@ -124,7 +123,7 @@ async def test_caller_who_returns_is_kept_where_the_prompt_is_cached(store: Stor
 
 async def test_prompt_goes_where_it_is_cached_and_its_rate_is_learned(store: Store) -> None:
     asked = decision("a", ODD, order="expected_ttft", draws=[0.9], prompt=SAID)
-    asked = structs.replace(asked, uses_pin=False, prefill_rate=1_000)
+    asked = structs.replace(asked, prefill_rate=1_000)
     assert (await admit(store, "r.1", asked)).location == ODD
     await store.first_token("x", claim="r.1", policy=Policy(), prompt=SAID, ttft_ms=2_000)
 
@@ -135,7 +134,7 @@ async def test_prompt_goes_where_it_is_cached_and_its_rate_is_learned(store: Sto
     assert (second.location, second.tokens, second.pin) == (ODD, 15_000, "")
     assert (told.location, told.tokens) == (ODD, 15_000)
     assert read_scores(told.scores) == {"a": 2_000, ODD: 500}
-    assert (await store.rows("x"))[1][ODD]["prefill_rate"] == "30000.0"
+    assert (await store.rows("x"))[1].rows[ODD]["prefill_rate"] == "30000.0"
 
 
 async def test_failure_drops_the_pin(store: Store) -> None:
@@ -222,7 +221,8 @@ async def test_lost_claim_is_put_back_once_with_its_prefill(store: Store) -> Non
 
     assert [await reassert(), await reassert()] == [True, False]
 
-    claims, rows = await store.rows("x")
+    claims, standing = await store.rows("x")
+    rows = standing.rows
     assert claims == 1
     assert rows["a"] == {
         "inflight": "1",
@@ -263,8 +263,8 @@ async def test_location_of_any_spelling_comes_back_as_it_was(store: Store) -> No
     reply = await admit(store, "r.1", decision(ODD, prompt=SAID))
 
     assert reply.location == ODD
-    assert (await store.rows("x"))[1][ODD]["inflight"] == "1"
-    assert (await store.rows("x"))[1][ODD]["own:01234567"] == "60000"
+    assert (await store.rows("x"))[1].rows[ODD]["inflight"] == "1"
+    assert (await store.rows("x"))[1].rows[ODD]["own:01234567"] == "60000"
     assert (await store.explain("x", decision(ODD), replica="r")).location == ODD
     assert await settle(store, "r.1", Outcome.NEUTRAL, at=ODD) == ("done", "")
 

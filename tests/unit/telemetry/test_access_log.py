@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.route import UpstreamKey
 from gateway.telemetry.logs import JsonFormatter
 from tests.fakes.builders import config, key, model, route
 from tests.fakes.calls import Call
@@ -31,6 +32,8 @@ FIELDS = {
     "attempts",
     "attempt_log",
     "refused",
+    "offload",
+    "offload_endpoint",
     "status",
     "error_type",
     "limited_by",
@@ -93,6 +96,7 @@ async def test_a_request_has_one_line_with_all_that_is_known(logged: Any) -> Non
             "probe": False,
             "dropped": {},
             "pin": "",
+            "queue_ms": 0.0,
         },
         {
             "endpoint": "m:b",
@@ -101,6 +105,7 @@ async def test_a_request_has_one_line_with_all_that_is_known(logged: Any) -> Non
             "probe": False,
             "dropped": {"a": "already_attempted"},
             "pin": "",
+            "queue_ms": 0.0,
         },
     ]
     known = {
@@ -193,7 +198,7 @@ async def test_no_prompt_no_answer_and_no_credential_is_in_any_line(
     secrets = [f"canary-{n}" for n in ("prompt", "answer", "caller", "upstream", "cookie", "tool")]
     prompt, answer, caller, upstream, cookie, tool = secrets
     settings = config(
-        model(route("a", api_keys=(upstream,)), route("b", api_keys=(upstream,))),
+        model(*(route(at, api_keys=(UpstreamKey(upstream),)) for at in "ab")),
         keys=[key(caller, "alice")],
     )
     failing = status(400, f"bad key {upstream} for {prompt}")
