@@ -48,6 +48,8 @@ class Known:
         self.live_replicas = 2
         """How many live; until that is known, not one alone."""
         self._store = store
+        self.salt = ""
+        """What ids are keyed with where there is no secret; empty before the first look."""
         self._digests: set[str] = set()
         self._ahead_ms = 0.0
 
@@ -67,6 +69,7 @@ class Known:
         ttl_ms = self.config.settings.state.replica_ttl_s * 1000
         reply = await self._store.replicas()
         self._ahead_ms = reply.now_ms - time.monotonic() * 1000
+        self.salt = reply.salt
         live, _ = read_heartbeats(reply, ttl_ms=ttl_ms)
         # When the store was emptied the others are missing from it until they beat again.
         self.live_replicas = max(len(live), len(self.live))

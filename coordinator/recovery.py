@@ -5,6 +5,9 @@ coordinator takes the half-open probe. `admit` grants that to it because it is a
 cooldown than the replicas', and then keeps them off as long as the probe lasts. One that fails
 begins the cooldown anew. Where nobody was there in time, the coordinator asks as a replica does.
 
+A try is sent with a key that is not muted. Whomever keys are kept for, it may use all: it is to
+find out whether the endpoint serves anybody.
+
 An endpoint that is paused by its provider's word is tried likewise, and stays paused until that
 ends: a try that fails makes it last.
 """
@@ -12,6 +15,7 @@ ends: a try that fails makes it last.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import re
@@ -32,8 +36,9 @@ from gateway.dispatch.send import Dispatcher
 from gateway.errors import ScriptBug, StateUnavailable
 from gateway.protocols.openai_chat import read_request
 from gateway.routing.weights import weigh
+from gateway.state.decision import Decision
 from gateway.state.replies import AdmitReply
-from gateway.state.store import Decision, Store
+from gateway.state.store import Store
 from gateway.telemetry.logs import event
 
 HEAD_START = 0.2
@@ -115,6 +120,8 @@ class Recovery:
             if 0 < left_ms <= length_ms:
                 head_start_ms = min(length_ms * HEAD_START, MOST_HEAD_START_MS)
                 return "paused" if left_ms <= head_start_ms else None
+        if not cooldown_ms:
+            return None  # a circuit keeps nobody away
         if row.get("circuit") == "open":
             left_ms = _count(row.get("opened_at_ms")) + cooldown_ms - now_ms
             if LAST_MOMENT * cooldown_ms < left_ms <= cooldown_ms:
@@ -133,8 +140,14 @@ class Recovery:
             reply = await self._admit(model, route, how, claim)
             if reply is not None and reply.is_admitted:
                 result = Result(outcome=Outcome.NEUTRAL, used="unsent")
-                if reply.probe or how == "paused":  # else it has come back meanwhile
-                    result = await self._ask(model, route, claim)
+                try:
+                    if reply.probe or how == "paused":  # else it has come back meanwhile
+                        result = await self._ask(model, route, claim)
+                except asyncio.CancelledError:
+                    # Nobody knows how it would have ended, and clients need not wait for its lease.
+                    with contextlib.suppress(StateUnavailable, ScriptBug):
+                        await self._settle(route, claim, reply, Result(outcome=Outcome.NEUTRAL))
+                    raise
                 await self._settle(route, claim, reply, result)
                 # What says nothing of the endpoint leaves it as it was, to be tried again at once.
                 rests_s = self._cooldown_ms / 1000 * (result.outcome is Outcome.NEUTRAL)
@@ -184,6 +197,8 @@ class Recovery:
                 answer = await self._dispatcher.complete(route, chat, request_id=f"req_{claim}")
         except TimeoutError:
             return Result(outcome=Outcome.FAILURE)
+        except StateUnavailable:  # nobody says which key serves
+            return Result(outcome=Outcome.NEUTRAL, used="unsent")
         except UpstreamFailure as failure:
             outcome = outcome_of(failure, route.cooldown)
             return Result(

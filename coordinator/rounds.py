@@ -20,12 +20,13 @@ async def every(interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]
         pause_s = interval_s
         try:
             await work()
-        except StateUnavailable:
-            pause_s = min(interval_s, RETRY_S)
         except Exception as failure:
             if is_fenced(failure):
                 raise
-            bug(loop=work.__name__)  # the other work must go on, and this may next time
+            if _is_away(failure):
+                pause_s = min(interval_s, RETRY_S)
+            else:
+                bug(loop=work.__name__)  # the other work must go on, and this may next time
         await asyncio.sleep(pause_s)
 
 
@@ -34,3 +35,10 @@ def is_fenced(failure: Exception) -> bool:
     if isinstance(failure, ExceptionGroup):
         return failure.subgroup(Fenced) is not None
     return isinstance(failure, Fenced)
+
+
+def _is_away(failure: Exception) -> bool:
+    """Whether it says, alone or in all of its tasks, that Redis is away."""
+    if isinstance(failure, ExceptionGroup):
+        return failure.split(StateUnavailable)[1] is None
+    return isinstance(failure, StateUnavailable)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
+from collections.abc import Awaitable, Callable
 
 import httpx
 from msgspec import structs
@@ -21,17 +23,24 @@ from coordinator.rounds import every
 from coordinator.sample import Sampler
 from coordinator.tally import Tally, sentence
 from gateway import __version__
+from gateway.admission.secret import Secret
 from gateway.config.live import Source, keep_what_needs_restart
 from gateway.config.result import Config, Loaded
+from gateway.config.upstream_keys import roles_by_key
 from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
+from gateway.dispatch.declarations import Declarations
 from gateway.dispatch.http1 import Http1Transport
+from gateway.dispatch.keypool import KeyPools
+from gateway.dispatch.sealing import Seal
 from gateway.dispatch.send import Dispatcher
+from gateway.errors import ScriptBug, StateUnavailable
 from gateway.state.caller_store import CallerStore
 from gateway.state.coordinator_store import CoordinatorStore
 from gateway.state.gate_store import GateStore
 from gateway.state.grants import Channels
 from gateway.state.keys import Keys, encode_id
 from gateway.state.look import look_at
+from gateway.state.pool_store import PoolStore
 from gateway.state.redis import connect
 from gateway.state.scripts import folder, load_all
 from gateway.state.store import Store
@@ -57,6 +66,20 @@ class Coordinator:
         }
         keys = Keys(state.namespace)
         store = Store(self._runner, keys)
+        self._secret = Secret(config.secret)
+        pool_store = PoolStore(self._runner, keys)
+        seal = Seal(config.secret) if config.secret else None
+        self._declarations = Declarations(pool_store, seal)
+        self._telling: set[asyncio.Task[None]] = set()
+        self._pools = KeyPools(
+            pool_store,
+            self._declarations,
+            self._secret,
+            self._tell,
+            configured=roles_by_key(config.routes),
+            mute_ms=_mute_ms(config),
+        )
+        dispatcher = Dispatcher(self._transports, pools=self._pools)
         self._store = CoordinatorStore(self._runner, keys)
         self._known = Known(Current.of(loaded, config), store)
         self._tally = Tally()
@@ -77,9 +100,7 @@ class Coordinator:
             self._tally,
             prober=holder,
         )
-        self._recovery = Recovery(
-            store, Dispatcher(self._transports), self._known, self._tally, prober=holder
-        )
+        self._recovery = Recovery(store, dispatcher, self._known, self._tally, prober=holder)
         supplies = SupplyStore(self._runner, keys)
         self._calibrator = Calibrator(
             self._store, supplies, self._known, self._tally, reader=holder
@@ -89,7 +110,7 @@ class Coordinator:
             store,
             self._store,
             self._calibrator,
-            Dispatcher(self._transports),
+            dispatcher,
             known=self._known,
             tally=self._tally,
             prober=holder,
@@ -120,6 +141,7 @@ class Coordinator:
     async def close(self) -> None:
         """Let another lead at once, and close all connections."""
         await self.lease.leave()
+        await asyncio.gather(*self._telling)
         for transport in self._transports.values():
             await transport.aclose()
         await self._runner.close()
@@ -139,6 +161,7 @@ class Coordinator:
         kept = structs.replace(config.settings, coordinator=running.settings.coordinator)
         config = structs.replace(config, settings=kept)
         self._known.replace(Current.of(loaded, config))
+        self._pools.follow(roles_by_key(config.routes), mute_ms=_mute_ms(config))
         event(
             "config_reloaded",
             config_digest=config.digest,
@@ -166,6 +189,7 @@ class Coordinator:
 
         async def tick() -> None:
             await self._known.look()
+            self._secret.adopt(self._known.salt)
             await self._reaper.tidy(epoch)
             counts = self._tally.take()
             words = " ".join(f"{what}={count}" for what, count in counts.items())
@@ -180,6 +204,7 @@ class Coordinator:
             work.create_task(every(self._tick_s, tick))
             work.create_task(every(self._claims_lease_s, sweep))
             work.create_task(every(RESTART_S, probe))
+            work.create_task(every(RESTART_S, self._declarations.watch))
             work.create_task(every(RESTART_S, self._recovery.run))
             work.create_task(every(RESTART_S, calibrate))
             work.create_task(every(RESTART_S, sample))
@@ -199,9 +224,24 @@ class Coordinator:
             leader = self.lease.leader
             event("tick", said=f"stands by: {leader or 'nobody that is known of'} leads")
 
+    def _tell(self, call: Callable[[], Awaitable[object]]) -> None:
+        """Make a call in the background, once: that a key serves is told again soon."""
+
+        async def told() -> None:
+            with contextlib.suppress(StateUnavailable, ScriptBug):
+                await call()
+
+        task = asyncio.create_task(told())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
     def _about(self) -> str:
         host = encode_id(socket.gethostname())
         return f"host={host} version={__version__} config={self._known.config.digest}"
+
+
+def _mute_ms(config: Config) -> int:
+    return round(config.settings.upstream_keys.mute_seconds * 1000)
 
 
 def new_holder_id() -> str:

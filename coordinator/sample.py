@@ -106,13 +106,16 @@ class Sampler:
     async def _sample(
         self, epoch: int, route: Route, params: RoutewiseParams, places: asyncio.Semaphore
     ) -> None:
-        async with places:
-            found = await sample(
-                self._dispatcher,
-                route,
-                timeout_s=params.routewise_probe_timeout_sec,
-                request_id=f"req_{self._prober}.{next(self._numbers)}",
-            )
+        try:
+            async with places:
+                found = await sample(
+                    self._dispatcher,
+                    route,
+                    timeout_s=params.routewise_probe_timeout_sec,
+                    request_id=f"req_{self._prober}.{next(self._numbers)}",
+                )
+        except StateUnavailable:
+            return  # nobody says which key serves
         ended = Ended(
             location=route.location,
             is_ok=found.error is None,

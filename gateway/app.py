@@ -45,6 +45,7 @@ from gateway.auth.keys import Authenticator
 from gateway.auth.made import MadeKeys
 from gateway.config.live import Source, keep_what_needs_restart
 from gateway.config.result import Config
+from gateway.config.upstream_keys import roles_by_key
 from gateway.dispatch.aiohttp_transport import make_aiohttp_transport
 from gateway.dispatch.declarations import Declarations
 from gateway.dispatch.gating import Gates

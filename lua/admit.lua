@@ -16,8 +16,9 @@
 -- KEYS[7] hint       hash    location -> what it has cached of the caller's prompts
 -- ARGV[1] epoch           int     of the overrides that the candidates follow
 -- ARGV[2] candidates      string  CANDIDATES (see lib/ask)
--- ARGV[3] tried           string  "<location> ..." that this request has tried already: with any,
---                                 the attempt is failover, and the model's budget for that holds
+-- ARGV[3] tried           string  "<location> ..." that this request has tried already: the attempt
+--                                 is failover then, and the model's budget for that holds. With a
+--                                 "~" before them it is not: the request alone was to blame
 -- ARGV[4] order           string  "draw" | "declared" | "pinned" (limits hold, circuit and cooldown
 --                                 do not, and there is no probe) | "expected_ttft" (which without
 --                                 prefill is a draw) | "reserve" (it alone, and no failover) |

@@ -35,11 +35,12 @@ from gateway.routing.affinity import affinity_key
 from gateway.routing.candidates import Planner
 from gateway.routing.failover import strike_attempted
 from gateway.routing.strategies import strategy_of
+from gateway.state.decision import Decision
 from gateway.state.policy import Policy
 from gateway.state.profiles import PublishedProfile
 from gateway.state.replies import ExplainReply, read_reasons, read_scores, read_shares
 from gateway.state.standing import standing_of
-from gateway.state.store import Decision, Store
+from gateway.state.store import Store
 
 MOST_REREADS = 3
 """How often an operator may change the overrides while one question is asked."""

@@ -25,9 +25,10 @@ from gateway.core.reasons import LIMITING
 from gateway.errors import NoHealthyUpstream, StateUnavailable, UpstreamLimited
 from gateway.protocols.output_bound import MOST_TOKENS
 from gateway.routing.strategies import strategy_of
+from gateway.state.decision import Decision
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply
-from gateway.state.store import Decision, Store
+from gateway.state.store import Store
 from gateway.telemetry.tracing import UNTRACED, Trace
 
 NOTHING = "0 0"
@@ -233,7 +234,7 @@ class Admission:
 
     def succeed(self, claim: Claim, status: int | None = None) -> None:
         """End the claim of an attempt that has answered, without waiting."""
-        claim.used = _used(claim)
+        claim.used = _used(claim, is_whole=True)
         claim.cooling = cooling_after_success(claim.route.cooldown)
         claim.noted = note_success(claim)
         self._settlement.settle_later(claim, Outcome.SUCCESS, status or 0)
@@ -256,17 +257,20 @@ class Admission:
             self._settlement.abandon(claim, self._abort_grace_s)
 
 
-def _used(claim: Claim) -> str:
+def _used(claim: Claim, *, is_whole: bool = False) -> str:
     """What an attempt has used of its endpoint's limits: as its upstream said, else our estimate.
 
-    Never nothing: some of the prompt has been worked on, whatever became of it. Where an answer
-    that was to come whole has not come, all stays taken: how much was made of it, nobody knows.
+    Never nothing: some of the prompt has been worked on, whatever became of it. Unless its answer
+    `is_whole`, no less than came: what was said of a stream may be old by then. Where an answer
+    that was to come in one piece has not come, all stays taken: how much was made, nobody knows.
     """
     if not claim.taken:
         return ""
     told = claim.usage
     if told and told.total:
-        return f"{min(told.prompt_tokens, MOST_TOKENS)} {min(told.completion_tokens, MOST_TOKENS)}"
+        came = 0 if is_whole else claim.output_tokens or 0
+        output = max(told.completion_tokens, came)
+        return f"{min(told.prompt_tokens, MOST_TOKENS)} {min(output, MOST_TOKENS)}"
     if claim.output_tokens is None:
         return ""
     return f"{claim.prompt.tokens} {claim.output_tokens}"
@@ -295,6 +299,7 @@ def decision_for(
         reserve=plan.candidates.reserve,
         limited=plan.candidates.limited,
         tried=tuple(plan.struck),
+        is_failover=plan.is_failover,
         order=order,
         draws=numbers,
         prompt=prompt,

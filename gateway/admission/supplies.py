@@ -35,8 +35,11 @@ class Supplies:
         supply = claim.route.supply
         if supply is None:
             return None
-        claim.has_supply = True
-        status = await self._store.take(supply, claim=claim.id, lease_ms=self._lease_ms)
+        try:
+            status = await self._store.take(supply, claim=claim.id, lease_ms=self._lease_ms)
+        except BaseException:
+            claim.has_supply = True  # not before: what is refused must not be renewed
+            raise
         claim.has_supply = status == "taken"
         return _REFUSALS.get(status)
 
@@ -57,5 +60,11 @@ class Supplies:
                     holders[supply.pool].append(claim)
         for pool, claims in holders.items():
             for batch in batches(claims):
-                ids = [claim.id for claim in batch]
-                await self._store.renew(pool, claims=ids, lease_ms=self._lease_ms)
+                lost = await self._store.renew(
+                    pool, claims=[claim.id for claim in batch], lease_ms=self._lease_ms
+                )
+                held = [one.id for one in batch if one.id in lost and self._claims.holds(one)]
+                if held:
+                    await self._store.renew(
+                        pool, claims=held, lease_ms=self._lease_ms, put_back=True
+                    )

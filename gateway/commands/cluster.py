@@ -15,7 +15,8 @@ from gateway.commands.processes import POLL_S, Children, Interrupts
 from gateway.state.server import PrivateRedis
 
 BACKLOG = 2048
-READY_S = 30.0
+READY_S = 90.0
+"""A process that cannot start ends, and is noticed at once; a busy machine only takes long."""
 MARGIN_S = 5.0
 """What a replica gets beyond its drain timeout, and what an engine gets."""
 

@@ -27,3 +27,30 @@ class RateLimit(CountLimit, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Literal["sliding", "fixed"],
         Meta(description="sliding, or fixed: a minute that begins with its first request."),
     ] = "sliding"
+
+
+class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the limits of callers and of endpoints are counted."""
+
+    window_seconds: Annotated[
+        float,
+        Meta(ge=0.1, le=3600, description="Length of the minute that rpm and tpm are counted in."),
+    ] = 60.0
+
+
+class RetryBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often requests for a model may fail over, in the whole cluster: see Failover."""
+
+    enabled: Annotated[bool, Meta(description="Whether failover has a budget.")] = True
+    percent: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="Second and further attempts, of the first attempts of the last half to "
+            "one minute.",
+        ),
+    ] = 20
+    floor: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="So many are allowed in any case.")
+    ] = 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gateway.config.durations import YEAR_S
 from gateway.config.keys_schema import Limited, MoneyLimit
 from gateway.config.limit_schema import CountLimit, RateLimit
 from gateway.config.problems import Problems, join
-from gateway.config.schema import YEAR_S
 from gateway.core.limits import EndpointLimits, Limit, Limits
 
 NANO_USD = 1_000_000_000

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from gateway.config.cooldown_schema import AllowedFailsPolicy, Fails
+from gateway.config.durations import Pause
 from gateway.config.limit_schema import Count, CountLimit, RateLimit
 from gateway.config.offload_schema import OffloadEntry
-from gateway.config.schema import Pause, Role, TimeoutOverrides
+from gateway.config.schema import Role, TimeoutOverrides
 
 Price = str | int | float
 Name = Annotated[str, Meta(min_length=1)]

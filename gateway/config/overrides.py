@@ -14,8 +14,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.config.durations import YEAR_S, Seconds
 from gateway.config.problems import Problems
-from gateway.config.schema import YEAR_S, RoutingFile, Seconds, TimeoutOverrides
+from gateway.config.schema import RoutingFile, TimeoutOverrides
 
 T = TypeVar("T", bound=Struct)
 

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.config.cooldown_schema import AllowedFailsPolicy
 from gateway.config.coordinator_schema import CoordinatorSettings
 from gateway.config.keys_schema import KeyEntry, Limited, TeamEntry, UserEntry
-from gateway.config.limit_schema import RateLimit
+from gateway.config.limit_schema import LimitSettings, RateLimit, RetryBudget
 from gateway.config.models_schema import (
     Amount,
     ModelEntry,
@@ -35,18 +35,15 @@ from gateway.config.schema import (
     Affinity,
     Circuit,
     Deployment,
-    LimitSettings,
     Prefill,
     Priorities,
-    RetryBudget,
     RoutingFile,
     Server,
     State,
     TimeoutOverrides,
-    UpstreamConcurrency,
-    UpstreamKeys,
 )
 from gateway.config.strategies import STRATEGY_PARAMS
+from gateway.config.upstream_schema import UpstreamConcurrency, UpstreamKeys
 
 _INTRODUCTION = """\
 # Configuration reference
@@ -184,6 +181,18 @@ Under `litellm` a number of `allowed_fails` takes the table's place: an endpoint
 have failed within its `cooldown_time` (5 seconds if there is none), 0 being at the first; a model's
 only endpoint never does. With an `allowed_fails_policy` each class that it names is counted alone,
 also one that is no reason otherwise.
+
+## Failover
+
+A request that has failed before any of its answer was sent goes to another route. All requests for
+a model share the `retry_budget` for that, whoever asks. Once it is spent, a client is told the
+failure. What was refused for what it is (400, 404, 413, 422) goes on without it, and uses none.
+
+Where failures come at once, a circuit opens before the budget is spent. It opens late for an
+endpoint that hangs until requests time out: if a fifth of a busy model's requests went there, the
+budget is enough for nearly all of them. If half went there, a fifth of those caught are told the
+failure where it takes 30 s, three fifths where it takes 120 s (reckoned, with circuits as they are
+by default). Shorter timeouts help most, a larger `percent` too.
 
 ## Strategies
 

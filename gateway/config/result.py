@@ -10,7 +10,7 @@ from gateway.config.problems import Problem
 from gateway.config.quota_schema import QuotaFetcher
 from gateway.config.schema import Role, Settings
 from gateway.core.limits import Limits
-from gateway.core.route import Model
+from gateway.core.route import Model, Route
 
 UNLIMITED = Limits()
 

@@ -11,14 +11,12 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from gateway.config.coordinator_schema import CoordinatorSettings
+from gateway.config.durations import DAY_S, YEAR_S, Pause, Seconds
+from gateway.config.limit_schema import LimitSettings, RetryBudget
 from gateway.config.quota_schema import QuotaFetcher
+from gateway.config.upstream_schema import UpstreamConcurrency, UpstreamKeys
 from gateway.core.route import Timeouts
 
-DAY_S = 86_400
-YEAR_S = 365 * DAY_S
-"""No duration is longer, so that its milliseconds are exact everywhere they go, such as in Lua."""
-Seconds = Annotated[float, Meta(ge=0, le=YEAR_S)]
-Pause = Annotated[float, Meta(ge=0, le=DAY_S)]
 Role = Literal["free", "pro", "internal", "admin"]
 SESSION_FIELDS = ("prompt_cache_key", "metadata.user_id", "safety_identifier", "user")
 """Fields of a request's body that may tell one caller's conversations apart."""
@@ -202,64 +200,6 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replica_ttl_s: Annotated[
         float, Meta(gt=0, le=YEAR_S, description="Silence after which a replica counts as gone.")
     ] = 6.0
-
-
-class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the limits of callers and of endpoints are counted."""
-
-    window_seconds: Annotated[
-        float,
-        Meta(ge=0.1, le=3600, description="Length of the minute that rpm and tpm are counted in."),
-    ] = 60.0
-
-
-class RetryBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often requests for a model may fail over, in the whole cluster."""
-
-    enabled: Annotated[bool, Meta(description="Whether failover has a budget.")] = True
-    percent: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1000,
-            description="Second and further attempts, of the first attempts of the last half to "
-            "one minute.",
-        ),
-    ] = 20
-    floor: Annotated[
-        int, Meta(ge=0, le=1_000_000, description="So many are allowed in any case.")
-    ] = 3
-
-
-class UpstreamConcurrency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many requests are under way per provider label and upstream key, in the whole cluster."""
-
-    enabled: Annotated[bool, Meta(description="Whether there is such a limit.")] = True
-    initial: Annotated[
-        int, Meta(ge=0, description="What the limit begins with (0 counts as 1).")
-    ] = 8
-    max: Annotated[
-        int, Meta(ge=0, le=100_000, description="It never rises beyond this (0 counts as 1).")
-    ] = 64
-    success_interval: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="It rises by one after so many answers of 200, and falls by one with each "
-            "429 (0 counts as 1).",
-        ),
-    ] = 100
-    acquire_timeout: Annotated[
-        Seconds, Meta(description="How long a request waits for its turn before another route.")
-    ] = 30.0
-
-
-class UpstreamKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How keys toward a provider are used, where there are several or some are kept for a role."""
-
-    mute_seconds: Annotated[
-        float, Meta(gt=0, le=3600, description="How long a key that was refused is left alone.")
-    ] = 20.0
 
 
 class Deployment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,8 +19,8 @@ from gateway.config.schema import (
     RoutingFile,
     Settings,
     State,
-    UpstreamConcurrency,
 )
+from gateway.config.upstream_schema import UpstreamConcurrency
 from gateway.core.route import Timeouts
 
 DEFAULT_STRATEGY = "fixed"

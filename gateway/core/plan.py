@@ -85,6 +85,8 @@ class Plan(Struct, kw_only=True):
     """What to tell when there is no candidate, if it is not that none is healthy."""
     struck: dict[str, Reason] = field(default_factory=dict)
     """Location to the reason why a candidate will not be tried any more."""
+    is_failover: bool = False
+    """Whether an endpoint has failed the request, rather than refused it for what it is."""
     drained: dict[str, Reason] = field(default_factory=dict)
     """Location to the reason why a candidate's supply could not be drawn from, when it was chosen.
     That was no attempt."""

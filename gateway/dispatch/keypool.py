@@ -162,12 +162,16 @@ class KeyPools:
         """`configured` has the roles of keys by provider (`roles_by_key`)."""
         self.store = store
         self.deliver = deliver
-        self.mute_ms = mute_ms
         self._declarations = declarations
         self._secret = secret
-        self._configured = configured
         self._known: dict[tuple[str, str], RouteKeys] = {}
         self._process, self._uses = secrets.token_hex(4), itertools.count(1)
+        self.follow(configured, mute_ms=mute_ms)
+
+    def follow(self, configured: Mapping[str, Mapping[str, str]], *, mute_ms: int) -> None:
+        """Go by another configuration from now on."""
+        self._configured = configured
+        self.mute_ms = mute_ms
 
     async def walk(self, route: Route, asker: Asker) -> OnlyKey | Walk:
         """Begin an attempt. Raises `StateUnavailable`."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from gateway.admission.secret import Secret
 from gateway.config.location import is_local
-from gateway.config.schema import UpstreamConcurrency
+from gateway.config.upstream_schema import UpstreamConcurrency
 from gateway.core.digests import upstream_key_id
 from gateway.core.gate import Gate
 from gateway.core.route import Route

@@ -34,7 +34,7 @@ def strike(plan: Plan, route: Route, failure: Failure) -> list[Route]:
     Returns the latter: after a refusal for length, a route with a configured window no wider than
     the refusing one's is not worth a try. Unknown windows are.
     """
-    strike_attempted(plan, route)
+    strike_attempted(plan, route, is_to_blame=not failure.describes_request)
     if not failure.context_refusal or route.context_length is None:
         return []
     too_narrow = [
@@ -47,8 +47,13 @@ def strike(plan: Plan, route: Route, failure: Failure) -> list[Route]:
     return too_narrow
 
 
-def strike_attempted(plan: Plan, route: Route) -> None:
-    """Take a route that has failed out of the plan, and all others where no other may be tried."""
+def strike_attempted(plan: Plan, route: Route, *, is_to_blame: bool = True) -> None:
+    """Take a route that has failed out of the plan, and all others where no other may be tried.
+
+    Only where an endpoint is to blame are further attempts failover, which has a budget: a caller's
+    bad requests must not use up what others need.
+    """
+    plan.is_failover = plan.is_failover or is_to_blame
     plan.strike(route, Reason.ALREADY_ATTEMPTED)
     if not strategy_of(plan.model).fails_over(plan.model):
         for other in plan.left():

@@ -10,14 +10,14 @@ import msgspec
 from msgspec import structs
 
 from gateway.core.limits import EndpointLimits
-from gateway.core.offer import Offers
 from gateway.core.outcome import Outcome
 from gateway.core.overrides import Overrides, SetOffload
 from gateway.core.prompt import Prompt
 from gateway.state.coordination import Coordination, read_coordination
+from gateway.state.decision import OWN_DIGITS, Decision
 from gateway.state.keys import Keys, encode_id
 from gateway.state.overrides import OFFLOAD, read_overrides, write_offload
-from gateway.state.packing import packed_candidates, packed_limits, packed_offers
+from gateway.state.packing import packed_limits
 from gateway.state.policy import USUAL, Policy
 from gateway.state.profiles import PublishedProfile, read_profile
 from gateway.state.replies import (
@@ -40,9 +40,6 @@ from gateway.state.replies import (
 )
 from gateway.state.standing import Standing, standing_of
 
-OWN_DIGITS = 8
-"""How much of a caller's digest names its own tokens in an endpoint's row."""
-
 
 class Runner(Protocol):
     """Runs scripts by name."""
@@ -50,50 +47,6 @@ class Runner(Protocol):
     async def run(self, name: str, keys: dict[str, str], args: dict[str, str | int]) -> list[Any]:
         """Run one script. MUST be repeatable, and MUST raise `StateUnavailable` or `ScriptBug`."""
         ...
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be decided: which of the candidates an attempt gets."""
-
-    policy: Policy
-    epoch: int
-    """Of the overrides that the candidates follow."""
-    candidates: Sequence[tuple[str, float]]
-    """Location and weight > 0, in declaration order."""
-    reserve: str = ""
-    """Location of the candidate that is taken only when no other may be, or it is asked for."""
-    tried: Sequence[str]
-    """Locations that are out of the question."""
-    order: str
-    """As `lua/admit.lua` says."""
-    draws: Sequence[float]
-    """Numbers in [0, 1), where something is drawn: at most one per candidate and two more. With
-    fewer the answer may be short of them."""
-    prompt: Prompt
-    prefill_rate: int = 0
-    """Tokens/s to reckon with while no endpoint has shown its own, for `expected_ttft`."""
-    limited: Sequence[tuple[str, EndpointLimits]] = ()
-    """Locations of the candidates that are limited, and in what."""
-    offers: Offers | None = None
-    """Of the candidates, in their order, for `routewise`."""
-
-    def args(self) -> dict[str, str | int]:
-        """Spell it for the scripts."""
-        return {
-            "epoch": self.epoch,
-            "candidates": packed_candidates(
-                tuple(self.candidates), tuple(self.limited), self.reserve
-            ),
-            "tried": " ".join(map(encode_id, self.tried)) if self.tried else "",
-            "order": self.order,
-            "draws": " ".join(f"{number:.17g}" for number in self.draws),
-            "rules": f"{self.policy.to_decide} {self.prefill_rate}",
-            "caller": self.prompt.caller[:OWN_DIGITS],
-            "prompt_tokens": self.prompt.tokens,
-            "fingerprint": self.prompt.fingerprint,
-            "output_tokens": self.prompt.output_tokens,
-            "offers": packed_offers(self.offers) if self.offers else "",
-        }
 
 
 R = TypeVar("R", bound=Reply)

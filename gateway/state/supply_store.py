@@ -13,7 +13,7 @@ import msgspec
 from gateway.core.supply import QuotaState, Supply
 from gateway.state.coordinator_store import Fenced
 from gateway.state.keys import Keys
-from gateway.state.replies import Reply, StatusReply
+from gateway.state.replies import RenewReply, Reply, StatusReply
 from gateway.state.store import Runner
 
 R = TypeVar("R", bound=Reply)
@@ -54,10 +54,16 @@ class SupplyStore:
         args: dict[str, str | int] = {"claim": claim, "unsent": int(unsent)}
         await self._call(StatusReply, "supply_release", supply.pool, args)
 
-    async def renew(self, pool: str, *, claims: Sequence[str], lease_ms: int) -> None:
-        """Keep places, at most 128 per call."""
-        args: dict[str, str | int] = {"ids": " ".join(claims), "lease_ms": lease_ms}
-        await self._call(StatusReply, "supply_renew", pool, args)
+    async def renew(
+        self, pool: str, *, claims: Sequence[str], lease_ms: int, put_back: bool = False
+    ) -> list[str]:
+        """Keep places, at most 128 per call. Returns those that are lost, unless put back."""
+        args: dict[str, str | int] = {
+            "ids": " ".join(claims),
+            "lease_ms": lease_ms,
+            "put_back": int(put_back),
+        }
+        return (await self._call(RenewReply, "supply_renew", pool, args)).unknown.split()
 
     async def state(self, pool: str) -> tuple[QuotaState | None, int, int]:
         """How a quota stands, `None` while nobody has reported; places held; the server's time."""

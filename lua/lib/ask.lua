@@ -49,7 +49,7 @@ local function read_ask(args, endpoints, now, replica, pin, hints)
     now = now,
     replica = replica,
     tried = read_set(args[3]),
-    is_retry = args[3] ~= '' and order ~= 'reserve',
+    is_retry = order ~= 'reserve' and string.find(args[3], '^[^~]') ~= nil,
     order = order,
     draws = args[5],
     failure_threshold = tonumber(failure_threshold),

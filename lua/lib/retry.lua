@@ -48,13 +48,15 @@ local function may_try(ask, text)
   return others < allowed_retries(firsts, ask.retry_percent, ask.retry_floor)
 end
 
--- The tally with one attempt more, nil where there is no budget.
+-- The tally with one attempt more, nil where that does not count: it is neither the first nor a
+-- failover.
 local function count_attempt(ask, text)
-  if not has_budget(ask) then
+  local is_first = next(ask.tried) == nil
+  if not has_budget(ask) or not (is_first or ask.is_retry) then
     return nil
   end
   local seen = read_retries(text, ask.now)
-  local counted = ask.is_retry and 'retries' or 'admits'
+  local counted = is_first and 'admits' or 'retries'
   seen[counted] = seen[counted] + 1
   return write_retries(seen)
 end

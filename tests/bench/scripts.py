@@ -20,12 +20,13 @@ from msgspec import Struct
 from gateway.admission.draws import draws
 from gateway.core.outcome import Outcome
 from gateway.core.prompt import NO_PROMPT, Prompt
+from gateway.state.decision import Decision
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply
 from gateway.state.scripts import Script, folder, load_all
 from gateway.state.server import PrivateRedis, find_server
-from gateway.state.store import Decision, Store
+from gateway.state.store import Store
 from tests.bench.machine import Unfit
 
 MODEL = "bench"

@@ -15,7 +15,7 @@ import uvloop
 from gateway.admission.claims import Claims
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
-from gateway.config.schema import UpstreamConcurrency
+from gateway.config.upstream_schema import UpstreamConcurrency
 from gateway.core.route import Route
 from gateway.gates.limiter import UpstreamLimiter
 from gateway.gates.place import UpstreamSaturated

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from gateway.core.outcome import Outcome
 from gateway.core.overrides import Overrides
+from gateway.state.decision import Decision
 from gateway.state.replies import AdmitReply, RecordReply
-from gateway.state.store import Decision
 from tests.fakes.holds import Hold
 
 

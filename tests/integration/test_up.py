@@ -26,7 +26,7 @@ from gateway.state.server import PrivateRedis, find_server
 
 pytestmark = pytest.mark.usefixtures("redis_binary")
 
-START_S = 30.0
+START_S = 100.0
 END_S = 10.0
 OFFSETS = (0, 1, 2, 90, 100, 101)
 

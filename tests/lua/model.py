@@ -319,6 +319,9 @@ class Model:
         for _, claim in due:
             self.tombstones[claim] = (now + TOMBSTONE_MS, self.claims[claim].first)
             self._release(claim)
+        latest = sorted((held.deadline, claim) for claim, held in self.claims.items())[-limit:]
+        for deadline, claim in latest:  # one further away than its lease is of a clock set back
+            self.claims[claim].deadline = min(deadline, now + self.lease_ms)
         return len(due)
 
     def forget(self) -> None:

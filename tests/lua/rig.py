@@ -9,11 +9,11 @@ import msgspec
 from redis.exceptions import NoScriptError
 
 from gateway.core.prompt import NO_PROMPT, Prompt
+from gateway.state.decision import OWN_DIGITS
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply, ExplainReply, RecordReply, RowsReply
 from gateway.state.scripts import folder, load_all, sha1
-from gateway.state.store import OWN_DIGITS
 from tests.redis_servers import ScriptStore
 
 START_MS = 1_700_000_000_000

@@ -36,8 +36,9 @@ class SupplyRig(Rig):
     def release(self, claim: str, unsent: int = 0) -> str:
         return self.run("supply_release", claim=claim, unsent=unsent)[0]
 
-    def renew(self, *claims: str) -> str:
-        return self.run("supply_renew", ids=" ".join(claims), lease_ms=LEASE_MS)[0]
+    def renew(self, *claims: str, put_back: int = 0) -> list[str]:
+        args = {"ids": " ".join(claims), "lease_ms": LEASE_MS, "put_back": put_back}
+        return self.run("supply_renew", **args)[1].split()
 
     def report(
         self,

@@ -52,7 +52,7 @@ REPLIES = {
     "note_probe": replies.StatusReply,
     "supply_take": replies.StatusReply,
     "supply_release": replies.StatusReply,
-    "supply_renew": replies.StatusReply,
+    "supply_renew": replies.RenewReply,
     "supply_report": replies.StatusReply,
     "supply_state": supply_store.SupplyReply,
     "read_outcomes": coordinator_store.OutcomesReply,

@@ -14,11 +14,12 @@ import redis
 from gateway.core.limits import EndpointLimits, Limit
 from gateway.core.outcome import Outcome
 from gateway.core.prompt import NO_PROMPT, Prompt
+from gateway.state.decision import Decision
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply
 from gateway.state.scripts import folder, load_all
-from gateway.state.store import Decision, Store
+from gateway.state.store import Store
 from tests.bench.scripts import Runner
 from tests.lua.limited import asking, limits_of
 from tests.redis_servers import RedisServer

@@ -52,6 +52,20 @@ def test_a_fifth_of_first_attempts_may_be_failover(rig: Rig, firsts: int, allowe
     assert others(rig, allowed + 1) == [True] * allowed + [False]
 
 
+def test_attempts_after_a_request_that_was_itself_to_blame_neither_need_nor_use_it(
+    rig: Rig,
+) -> None:
+    for number in range(9):
+        assert rig.admit(f"bad.{number}", BOTH, tried="~ a").location == "b"
+
+    assert others(rig, 4) == [True] * 3 + [False]
+    assert rig.admit("bad.9", BOTH, tried="~ a").is_admitted
+    assert rig.admit("bad.10", BOTH, tried="~ a b").passed_over() == {
+        "a": "already_attempted",
+        "b": "already_attempted",
+    }
+
+
 def test_once_spent_says_so_of_what_has_not_been_tried_and_writes_nothing(rig: Rig) -> None:
     others(rig, 3)
     before = rig.state()

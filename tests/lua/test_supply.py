@@ -136,12 +136,23 @@ class TestPlaces:
 
         assert (refused, supply.place("r.3"), supply.place("r.4")) == ("full", "taken", "full")
 
-    def test_that_were_lost_are_put_back(self, supply: SupplyRig) -> None:
+    def test_that_were_lost_are_named_and_put_back_when_asked_for(self, supply: SupplyRig) -> None:
         supply.place("r.1")
         supply.client.delete(supply.keys["places"])
+
+        assert supply.renew("r.1") == ["r.1"]
+        assert supply.places() == 0
+        assert supply.renew("r.1", put_back=1) == []
+        assert supply.places() == 1
+
+    def test_that_have_ended_do_not_come_back_by_a_renewal_that_comes_late(
+        self, supply: SupplyRig
+    ) -> None:
+        supply.place("r.1")
+        supply.release("r.1")
         supply.renew("r.1")
 
-        assert supply.places() == 1
+        assert supply.places() == 0
 
     def test_whose_deadline_is_further_away_than_a_lease_are_void(self, supply: SupplyRig) -> None:
         supply.place("r.1"), supply.place("r.2")

@@ -57,7 +57,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
         self._max_connections = max_connections
         self._ssl_context = ssl_context or httpx.create_ssl_context(trust_env=False)
         self._ssl_context.set_alpn_protocols(["http/1.1"])
-        self._pools: dict[tuple[str, bytes], Pool] = {}
+        self._pools: dict[tuple[str, bytes, int | None], Pool] = {}
         self._is_closed = False
 
     @property
@@ -100,7 +100,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
         """The pool of a URL's origin."""
         if self._is_closed:
             raise RuntimeError("the transport is closed")
-        key = (url.scheme, url.netloc)
+        key = (url.scheme, url.raw_host, url.port)
         pool = self._pools.get(key)
         if pool is None:
             if url.scheme not in _DEFAULT_PORTS or not url.raw_host:

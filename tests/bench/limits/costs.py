@@ -20,11 +20,12 @@ from gateway.admission.draws import draws
 from gateway.core.limits import UNLIMITED, EndpointLimits, Limit
 from gateway.core.outcome import Outcome
 from gateway.core.prompt import Prompt
+from gateway.state.decision import Decision
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.scripts import folder, load_all
 from gateway.state.server import PrivateRedis, find_server
-from gateway.state.store import Decision, Store
+from gateway.state.store import Store
 from tests.bench.machine import Unfit
 from tests.bench.scripts import CALIBRATION, CALLS, LEASE_MS, MODEL, PLAIN, Extent, Runner
 

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from gateway.admission.draws import draws
 from gateway.core.outcome import Outcome
 from gateway.core.prompt import Prompt
+from gateway.state.decision import Decision
 from gateway.state.replies import AdmitReply
-from gateway.state.store import Decision
 from tests.bench.replay.engines import Engine, EngineSpec
 from tests.bench.replay.policies import Contender
 from tests.bench.replay.trace import Request

@@ -12,14 +12,17 @@ from pathlib import Path
 from statistics import median
 
 from tests.bench import comparison, machine
+from tests.bench.client import Failed
 from tests.bench.comparison import Comparison
 from tests.bench.measures import Extent
+from tests.bench.processes import NotUp
 from tests.bench.upstreams import Kind
 from tests.bench.versions import instructions
-from tests.bench.versions.variants import BEFORE, Variant, tree_of, variants
+from tests.bench.versions.variants import BEFORE, NAMES, Variant, tree_of, variants
 
 COLUMNS = {
     "rps": ("requests/s", ",.0f"),
+    "busy": ("of its core", ".0%"),
     "cpu_us": ("CPU, µs", ".1f"),
     "redis_us": ("Redis's CPU, µs", ".1f"),
     "kilo": ("thousand instructions", ",.0f"),
@@ -30,13 +33,13 @@ Found = dict[str, dict[str, list[float]]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print: 0 when done, 1 when the machine is not fit, 130 when interrupted."""
+    """Measure and print: 0 when done, 1 when that cannot be, 130 when interrupted."""
     args = _parse(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):  # even where a shell has had them ignored
         signal.signal(number, signal.default_int_handler)
     try:
         run(args)
-    except machine.Unfit as error:
+    except (machine.Unfit, NotUp, Failed) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -53,9 +56,8 @@ def run(args: argparse.Namespace) -> None:
     os.sched_setaffinity(0, others)
     with comparison.prepare(Extent(WARM_S, args.seconds, 0), cores, others) as prepared:
         tree = tree_of(args.before, prepared.bench.folder / BEFORE)
-        chosen = [
-            v for v in variants(tree, args.tree, args.sampled) if v.name in (args.only or [v.name])
-        ]
+        known = variants(tree, args.tree.resolve(), args.sampled)
+        chosen = [variant for variant in known if variant.name in args.only]
         found: Found = {variant.name: {} for variant in chosen}
         if args.instructions:
             for variant in chosen:
@@ -109,7 +111,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--slices", type=int, default=8, help="of a round (%(default)s)")
     parser.add_argument("--seconds", type=float, default=1.2, help="of a slice (%(default)s)")
     parser.add_argument("--sampled", type=float, default=0.01, help="share (%(default)s)")
-    parser.add_argument("--only", nargs="+", metavar="VARIANT", help="default: all")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="default: all")
     parser.add_argument("--instructions", action="store_true", help="count them, by valgrind")
     return parser.parse_args(arguments)
 

@@ -15,6 +15,7 @@ from tests.bench.concord import start_concord
 from tests.bench.running import Gateway, Running, Setup
 
 BEFORE = "before"
+NAMES = (BEFORE, "plain", "plain, traced", "now", "now, traced")
 PLAIN = {"affinity": {"enabled": False}, "prefill": {"enabled": False}}
 NO_SECTIONS: Mapping[str, Any] = {}
 PATIENT = {"socket_timeout_ms": 60_000, "lease_s": 600}
@@ -50,13 +51,9 @@ class Variant(Struct, frozen=True):
 
 def variants(before: Path, now: Path, sampled: float) -> list[Variant]:
     """All of them; the first is what the others are compared with."""
-    return [
-        Variant(BEFORE, before),
-        Variant("plain", now, PLAIN),
-        Variant("plain, traced", now, PLAIN, sampled),
-        Variant("now", now),
-        Variant("now, traced", now, sampled=sampled),
-    ]
+    settings = [(before, NO_SECTIONS, 0.0)]
+    settings += [(now, some, share) for some in (PLAIN, NO_SECTIONS) for share in (0.0, sampled)]
+    return [Variant(name, *rest) for name, rest in zip(NAMES, settings, strict=True)]
 
 
 def tree_of(commit: str, folder: Path) -> Path:

@@ -16,9 +16,9 @@ from gateway.admission.overrides import KnownOverrides
 from gateway.admission.profiles import KnownProfiles
 from gateway.admission.secret import Secret
 from gateway.admission.settlement import Settlement
+from gateway.config.limit_schema import RetryBudget
 from gateway.config.result import Config
 from gateway.config.routewise_schema import RoutewiseParams
-from gateway.config.schema import RetryBudget
 from gateway.config.strategies import ExpectedTtftParams
 from gateway.core.caller import Caller
 from gateway.core.limits import EndpointLimits, Limit

@@ -10,8 +10,9 @@ import pytest
 from gateway.admin.gates import GateReader
 from gateway.admin.status import Status, StatusReader
 from gateway.admission.secret import Secret
+from gateway.config.limit_schema import LimitSettings, RetryBudget
 from gateway.config.result import Config
-from gateway.config.schema import Deployment, LimitSettings, RetryBudget
+from gateway.config.schema import Deployment
 from gateway.core.limits import EndpointLimits, Limit
 from gateway.state.coordinator_store import CoordinatorStore
 from gateway.state.gate_store import GateStore

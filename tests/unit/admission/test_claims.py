@@ -19,9 +19,9 @@ from gateway.core.outcome import Outcome
 from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.core.reasons import Reason
 from gateway.errors import StateUnavailable
+from gateway.state.decision import Decision
 from gateway.state.policy import Policy
 from gateway.state.replies import AdmitReply
-from gateway.state.store import Decision
 from tests.fakes.builders import plan, route
 from tests.fakes.caller_store import MemoryCallerStore
 from tests.fakes.failure import Failed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.admission.admit import Admission, Refused
@@ -34,8 +36,13 @@ class MemorySupplies:
         self.taken: list[str] = []
         self.released: list[tuple[str, bool]] = []
         self.renewed: list[tuple[str, list[str]]] = []
+        self.lost: list[str] = []
+        self.put_back: list[tuple[str, list[str]]] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def take(self, supply: Supply, *, claim: str, lease_ms: int) -> str:
+        await self.may_answer.wait()
         answer = self.answers.pop(0) if self.answers else "taken"
         if isinstance(answer, Exception):
             raise answer
@@ -46,8 +53,11 @@ class MemorySupplies:
     async def release(self, supply: Supply, *, claim: str, unsent: bool) -> None:
         self.released.append((claim, unsent))
 
-    async def renew(self, pool: str, *, claims: list[str], lease_ms: int) -> None:
-        self.renewed.append((pool, claims))
+    async def renew(
+        self, pool: str, *, claims: list[str], lease_ms: int, put_back: bool = False
+    ) -> list[str]:
+        (self.put_back if put_back else self.renewed).append((pool, claims))
+        return [] if put_back else [claim for claim in claims if claim in self.lost]
 
 
 class OfferingStore(MemoryStore):
@@ -187,3 +197,39 @@ async def test_places_are_renewed_while_claims_hold_them(replica: Replica) -> No
     await replica.supplies.renew()
 
     assert replica.pools.renewed == [("team", [held.id])]
+
+
+async def test_a_place_that_was_lost_is_put_back(replica: Replica) -> None:
+    held = await replica.admit()
+    assert isinstance(held, Claim)
+    await replica.supplies.renew()
+    before = list(replica.pools.put_back)
+    replica.pools.lost = [held.id]
+    await replica.supplies.renew()
+
+    assert (before, replica.pools.put_back) == ([], [("team", [held.id])])
+
+
+async def test_a_place_that_is_only_asked_for_is_not_renewed(replica: Replica) -> None:
+    replica.pools.may_answer.clear()
+    asked = asyncio.create_task(replica.admit())
+    await asyncio.sleep(0.01)
+    assert len(replica.claims) == 1
+    await replica.supplies.renew()
+    replica.pools.answers = ["full"]
+    replica.pools.may_answer.set()
+    await asked
+
+    assert replica.pools.renewed == []
+
+
+async def test_one_who_leaves_while_it_is_asked_for_gives_it_back(replica: Replica) -> None:
+    replica.pools.may_answer.clear()
+    asked = asyncio.create_task(replica.admit())
+    await asyncio.sleep(0.01)
+    asked.cancel()
+    await asyncio.wait({asked})
+    await replica.settled()
+
+    assert replica.pools.released == [("r1.1", True)]
+    assert not replica.store.standing

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.config.schema import UpstreamConcurrency
+from gateway.config.upstream_schema import UpstreamConcurrency
 
 MODELS = 'models: [{id: m, name: M, provider: vllm, base_url: "http://localhost:1"}]'
 

@@ -261,7 +261,7 @@ async def test_of_two_one_leads_and_a_frozen_one_writes_nothing_any_more(rig: Ri
     assert (await rig.store.coordinator()).published["tick"].words == {"n": "1"}
 
 
-async def test_leader_that_a_backup_has_made_leader_again_gets_an_epoch_above_what_was_written_since(
+async def test_leader_by_an_old_backup_gets_an_epoch_no_lower_than_what_was_written_since(
     rig: Rig,
 ) -> None:
     """Redis is put back to when `c1` led, while another that came later still writes."""

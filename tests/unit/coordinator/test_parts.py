@@ -45,16 +45,22 @@ async def test_work_goes_on_after_a_round_that_failed(caplog: pytest.LogCaptureF
     assert [record.message for record in caplog.records] == ["unexpected_error"] * 2
 
 
-async def test_round_that_redis_kept_from_its_work_is_tried_again_soon(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    "away",
+    [StateUnavailable(), ExceptionGroup("", [ExceptionGroup("", [StateUnavailable()])])],
+    ids=["alone", "in a task of the round"],
+)
+async def test_round_that_redis_kept_from_its_work_is_tried_again_soon_and_no_fault_of_ours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, away: Exception
 ) -> None:
     monkeypatch.setattr("coordinator.rounds.RETRY_S", 0.001)
-    done, work = rounds(StateUnavailable(), StateUnavailable())
+    done, work = rounds(away, away)
     task = asyncio.create_task(every(3600, work))
     await until(lambda: len(done) == 3)
     await asyncio.sleep(0.05)
     task.cancel()
     assert len(done) == 3  # the third was well, and the next is due in an hour
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from gateway.core.gate import Gate
 from gateway.core.prompt import Prompt
 from gateway.state.caller_store import CallerStore
 from gateway.state.coordinator_store import Fenced
+from gateway.state.decision import Decision
 from gateway.state.gate_store import GateStore
 from gateway.state.grants import Channels
 from gateway.state.policy import Policy
-from gateway.state.store import Decision
 from tests.fakes.builders import config, model, route
 from tests.unit.coordinator.conftest import EPOCH, Rig, current
 

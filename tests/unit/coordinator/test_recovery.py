@@ -12,17 +12,25 @@ import pytest
 
 from coordinator.current import Known
 from coordinator.recovery import Recovery
+from gateway.admission.secret import Secret
 from gateway.config.result import Config
 from gateway.config.schema import Circuit
+from gateway.core.digests import upstream_key_id
 from gateway.core.limits import EndpointLimits, Limit
 from gateway.core.prompt import NO_PROMPT
+from gateway.core.route import UpstreamKey
+from gateway.dispatch.declarations import Declarations
+from gateway.dispatch.keypool import KeyPools
+from gateway.dispatch.sealing import Seal
 from gateway.dispatch.send import Dispatcher
+from gateway.state.decision import Decision
+from gateway.state.pool_store import AddedKey, PoolStore
 from gateway.state.replies import AdmitReply
-from gateway.state.store import Decision
 from tests.fakes.builders import config, model, route
 from tests.unit.coordinator.conftest import Rig, current, until
 
 COOLDOWN_S = 2
+SECRET = "of the tests"
 ANSWER = {
     "id": "x",
     "object": "chat.completion",
@@ -51,11 +59,13 @@ class Upstream(httpx.AsyncBaseTransport):
     def __init__(self) -> None:
         self.answer: Callable[[], httpx.Response] = lambda: WELL
         self.asked: list[dict[str, Any]] = []
+        self.keys: list[str] = []
         self.open = asyncio.Event()
         self.open.set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(json.loads(await request.aread()))
+        self.keys.append(request.headers.get("authorization", "").removeprefix("Bearer "))
         await self.open.wait()
         answer = self.answer()
         return httpx.Response(answer.status_code, content=answer.content, headers=answer.headers)
@@ -66,16 +76,39 @@ def upstream() -> Upstream:
     return Upstream()
 
 
-def recovery_of(rig: Rig, known: Known, upstream: Upstream) -> Recovery:
-    dispatcher = Dispatcher({"http1": upstream})
-    return Recovery(rig.store, dispatcher, known, rig.tally, prober="c1")
+def keyed(*keys: str) -> Config:
+    """The same with keys of the provider `p`."""
+    listed = tuple(map(UpstreamKey, keys))
+    address = "https://a.invalid/v1"
+    return tried(cooldown_s=30, provider="p", base_url=address, api_keys=listed)
+
+
+def key_id(key: str) -> str:
+    secret = Secret(SECRET).key
+    assert secret
+    return upstream_key_id(secret, key)
+
+
+def pools_of(rig: Rig, secret: Secret | None = None) -> KeyPools:
+    store = PoolStore(rig.runner, rig.keys)
+    return KeyPools(
+        store,
+        Declarations(store, Seal(SECRET)),
+        secret or Secret(SECRET),
+        lambda _: None,
+        configured={},
+        mute_ms=20_000,
+    )
 
 
 class Recovering:
     """Has endpoints recover while the context is open."""
 
-    def __init__(self, rig: Rig, known: Known, upstream: Upstream) -> None:
-        self._recovery = recovery_of(rig, known, upstream)
+    def __init__(
+        self, rig: Rig, known: Known, upstream: Upstream, pools: KeyPools | None = None
+    ) -> None:
+        dispatcher = Dispatcher({"http1": upstream}, pools=pools)
+        self._recovery = Recovery(rig.store, dispatcher, known, rig.tally, prober="c1")
 
     async def __aenter__(self) -> None:
         self._task = asyncio.create_task(self._recovery.run())
@@ -294,6 +327,81 @@ async def test_limits_of_an_endpoint_hold_for_tries_too(rig: Rig, upstream: Upst
         assert upstream.asked == []
         rig.client.hdel(rig.keys.model("m")["endpoints"], "a:inflight")
         await until(lambda: upstream.asked)
+
+
+async def test_circuit_that_keeps_nobody_away_is_left_to_clients(
+    rig: Rig, upstream: Upstream
+) -> None:
+    known = await rig.known(tried(cooldown_s=0))
+    open_circuit(rig, known)
+    upstream.answer = lambda: httpx.Response(500)
+    async with Recovering(rig, known, upstream):
+        await asyncio.sleep(0.4)
+    assert upstream.asked == []
+
+
+async def test_try_that_is_broken_off_leaves_the_endpoint_to_whoever_comes_next(
+    rig: Rig, upstream: Upstream
+) -> None:
+    known = await rig.known(tried(cooldown_s=30))
+    open_circuit(rig, known, ago_s=40)
+    upstream.open.clear()
+    async with Recovering(rig, known, upstream):
+        await until(lambda: upstream.asked)
+    assert not rig.client.exists(rig.keys.model("m")["claims"])
+    assert (await ask_as_client(rig, known, "r1.1")).probe
+
+
+class TestAKey:
+    async def test_that_is_muted_is_not_sent(self, rig: Rig, upstream: Upstream) -> None:
+        known = await rig.known(keyed("k0", "k1"))
+        open_circuit(rig, known, ago_s=40)
+        until_ms = known.now_ms() + 60_000
+        mute = f"failures=0 for_ms=90000 until_ms={until_ms} status=401 by=x"
+        rig.client.hset(rig.keys.pool("p")["mutes"], f"{key_id('k0')}@a.invalid:443", mute)
+
+        async with Recovering(rig, known, upstream, pools_of(rig)):
+            await until(lambda: "a:circuit" not in rig.row())
+
+        assert upstream.keys == ["k1"]
+
+    async def test_that_is_refused_is_followed_by_another(
+        self, rig: Rig, upstream: Upstream
+    ) -> None:
+        known = await rig.known(keyed("k0", "k1"))
+        open_circuit(rig, known, ago_s=40)
+        refused = httpx.Response(401, json={"error": {"message": "no"}})
+        upstream.answer = lambda: refused if upstream.keys == ["k0"] else WELL
+
+        async with Recovering(rig, known, upstream, pools_of(rig)):
+            await until(lambda: "a:circuit" not in rig.row())
+
+        assert upstream.keys == ["k0", "k1"]
+
+    async def test_that_was_added_is_sent(self, rig: Rig, upstream: Upstream) -> None:
+        known = await rig.known(keyed())
+        open_circuit(rig, known, ago_s=40)
+        sealed = Seal(SECRET).close("kx", "p/1")
+        record = AddedKey(id="p/1", key=key_id("kx"), min_role="pro", sealed=sealed)
+        await PoolStore(rig.runner, rig.keys).add("p", record)
+
+        async with Recovering(rig, known, upstream, pools_of(rig)):
+            await until(lambda: "a:circuit" not in rig.row())
+
+        assert upstream.keys == ["kx"]
+
+    async def test_is_not_sent_while_nobody_knows_what_keys_are_digested_with(
+        self, rig: Rig, upstream: Upstream
+    ) -> None:
+        known = await rig.known(keyed("k0", "k1"))
+        open_circuit(rig, known, ago_s=40)
+
+        async with Recovering(rig, known, upstream, pools_of(rig, Secret(None))):
+            await until(lambda: rig.row().get("a:circuit") == "half_open")
+            await until(lambda: "a:probe" not in rig.row())
+
+        assert upstream.keys == []
+        assert (await ask_as_client(rig, known, "r1.1")).probe
 
 
 async def test_another_configuration_is_followed(rig: Rig, upstream: Upstream) -> None:

@@ -10,19 +10,22 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.admin.provider_keys import NewKey
 from gateway.admission.secret import Secret
+from gateway.config.models_schema import UpstreamKeyEntry
+from gateway.config.upstream_keys import roles_by_key
 from gateway.core.digests import upstream_key_id
 from gateway.core.outcome import Outcome
 from gateway.core.route import ROLES, Route, Timeouts, UpstreamKey
 from gateway.dispatch.classify import UpstreamFailure
-from gateway.dispatch.declarations import Declarations
-from gateway.dispatch.keypool import OURSELVES, Asker, KeyPools
+from gateway.dispatch.declarations import Declarations, ProviderKeys
+from gateway.dispatch.keypool import OURSELVES, Asker, KeyPools, RouteKeys
 from gateway.dispatch.kinds import Kind
 from gateway.dispatch.sealing import Seal
 from gateway.dispatch.send import Dispatcher
 from gateway.errors import StateUnavailable
 from gateway.state.keys import Keys
-from gateway.state.pool_store import AddedKey, PoolStore
+from gateway.state.pool_store import AddedKey, Declared, PoolStore
 from gateway.state.redis import EMBEDDED_URL, connect
 from gateway.state.scripts import folder, load_all
 from tests.fakes import builders
@@ -92,12 +95,18 @@ class Rig:
         upstreams: ByKey,
         secret: Secret | None = None,
         gates: ScriptedGates | None = None,
+        listed: tuple[Route, ...] = (),
     ) -> None:
         self.upstreams = upstreams
         self.told: list[asyncio.Task[Any]] = []
         self.declarations = Declarations(store, Seal(SECRET))
         self.pools = KeyPools(
-            store, self.declarations, secret or Secret(SECRET), self._deliver, mute_ms=20_000
+            store,
+            self.declarations,
+            secret or Secret(SECRET),
+            self._deliver,
+            configured=roles_by_key(listed),
+            mute_ms=20_000,
         )
         self.dispatcher = Dispatcher({"http1": upstreams}, pools=self.pools, gates=gates)
 
@@ -456,7 +465,57 @@ class TestWhatAFailureSaysOfTheEndpoint:
         assert 0 < error.retry_after_s <= 15
 
 
+def test_keys_are_in_no_repr() -> None:
+    secret = Secret(SECRET).key
+    known = ProviderKeys(declared=Declared(), added=(UpstreamKey("canary-1"),))
+    keys = RouteKeys.of(routed("canary-2", "canary-3:pro"), known, secret, {"canary-4": "pro"})
+
+    shown = (keys, keys.pool, keys.route, known, NewKey(provider="p", key="canary-5"))
+    assert "canary" not in repr((*shown, UpstreamKeyEntry(key="canary-6")))
+
+
 class TestAddedKeys:
+    async def test_are_kept_for_the_role_that_any_route_of_the_provider_says(
+        self, store: PoolStore
+    ) -> None:
+        elsewhere = routed("kx:pro", location="z")
+        rig = Rig(store, ByKey(k0=REFUSED, kx=GOOD), listed=(elsewhere,))
+        await added(store, "kx", "free")
+
+        assert (await rig.fail(routed("k0"), FREE)).status == 429
+        assert await rig.ask(routed("k0"), PRO) == "kx"
+
+    @streamed_or_not
+    async def test_that_are_all_removed_meanwhile_leave_the_attempt_with_its_failure(
+        self, store: PoolStore, streamed: bool
+    ) -> None:
+        ids = [await added(store, "kx"), await added(store, "ky")]
+
+        class Removing(ByKey):
+            async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+                for id in ids:
+                    await store.remove("p", id)
+                return await super().handle_async_request(request)
+
+        rig = Rig(store, Removing(kx=REFUSED, ky=GOOD, nokey=GOOD))
+
+        failed = await rig.fail(routed(base_url="https://a.invalid/v1"), streamed=streamed)
+
+        assert (failed.status, rig.upstreams.asked) == (429, ["kx"])
+
+    async def test_that_are_all_removed_before_anything_was_sent_mute_nothing(
+        self, store: PoolStore
+    ) -> None:
+        rig = Rig(store, ByKey(kx=GOOD, nokey=status(401)))
+        ids = [await added(store, "kx"), await added(store, "ky")]
+        route = routed(base_url="https://a.invalid/v1")
+        await rig.ask(route)
+        for id in ids:
+            await store.remove("p", id)
+
+        assert (await rig.fail(route)).status == 401
+        assert await store.mutes("p") == []
+
     async def test_are_taken_out_of_what_upstreams_say(self, store: PoolStore) -> None:
         await added(store, "secretkey")
         rig = Rig(store, ByKey(secretkey=status(400, "who is secretkey")))

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.admission.secret import Secret
-from gateway.config.schema import UpstreamConcurrency
+from gateway.config.upstream_schema import UpstreamConcurrency
 from gateway.core.gate import Gate
 from gateway.core.route import Route
 from gateway.errors import StateUnavailable

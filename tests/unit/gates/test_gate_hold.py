@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from gateway.config.schema import UpstreamConcurrency
+from gateway.config.upstream_schema import UpstreamConcurrency
 from gateway.core.gate import Gate
 from gateway.core.route import Route
 from gateway.gates.hold import engine_address, engine_gate

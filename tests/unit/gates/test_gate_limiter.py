@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import redis
 
-from gateway.config.schema import UpstreamConcurrency
+from gateway.config.upstream_schema import UpstreamConcurrency
 from gateway.errors import StateUnavailable
 from gateway.gates.place import UpstreamQueueWaitExpired, UpstreamSaturated
 from gateway.state.keys import Keys

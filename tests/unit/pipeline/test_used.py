@@ -24,6 +24,16 @@ def over(answer: Answer) -> Rig:
     return Rig(Upstreams(a=answer), LIMITED)
 
 
+async def leave(rig: Rig, hold: Hold, *, stream: bool) -> None:
+    """Ask, and hang up once the answer has come as far as the hold."""
+    call = rig.call(content=SAID, stream=stream, max_tokens=50)
+    await hold.reached.wait()
+    call.leave()
+    await call.finished()
+    hold.go()
+    await rig.settled()
+
+
 @pytest.mark.parametrize("end", [ERROR, BROKEN], ids=["error frame", "broken off"])
 async def test_a_stream_that_fails_after_output_has_used_what_came(end: bytes | Exception) -> None:
     rig = over(Answer([ROLE, *map(delta, "abc"), end]))
@@ -56,25 +66,24 @@ async def test_a_stream_that_its_client_left_has_used_what_came(
 ) -> None:
     hold = Hold()
     rig = over(answer(hold))  # type: ignore[operator]
-    call = rig.call(content=SAID, stream=True, max_tokens=50)
-    await hold.reached.wait()
-    call.leave()
-    await call.finished()
-    hold.go()
-    await rig.settled()
+    await leave(rig, hold, stream=True)
     assert rig.store.used == [f"{PROMPT} {output}"]
+
+
+async def test_a_stream_that_its_client_left_has_used_no_less_than_what_came() -> None:
+    """Its upstream has said at the beginning what it had used by then."""
+    hold = Hold()
+    begun = event({"choices": [], "usage": {"prompt_tokens": 90, "completion_tokens": 1}})
+    rig = over(Answer([begun, ROLE, *map(delta, "abc"), hold]))
+    await leave(rig, hold, stream=True)
+    assert rig.store.used == ["90 3"]
 
 
 async def test_a_whole_answer_that_its_client_did_not_wait_for_leaves_all_taken() -> None:
     """How much of it was made by then, nobody knows."""
     hold = Hold()
     rig = over(Answer(before=[hold]))
-    call = rig.call(content=SAID, max_tokens=50)
-    await hold.reached.wait()
-    call.leave()
-    await call.finished()
-    hold.go()
-    await rig.settled()
+    await leave(rig, hold, stream=False)
     assert rig.store.used == [NOBODY_KNOWS]
 
 

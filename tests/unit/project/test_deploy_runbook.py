@@ -41,10 +41,15 @@ class Logged(Struct, frozen=True):
 
 def rows() -> dict[str, str]:
     """Event -> level, as the runbook's table has them."""
+    return dict(listed())
+
+
+def listed() -> list[tuple[str, str]]:
+    """The same as pairs."""
     section = README.partition("## What each alarm means")[2].partition("\n## ")[0]
     found = re.findall(r"^\| `(\w+)` \| (\w+) \| [^|]+ \| [^|]+ \|$", section, re.M)
     assert len(found) == section.count("\n|") - 2, "a row that cannot be read"
-    return dict(found)
+    return found
 
 
 def logged(path: Path) -> Iterator[Logged]:
@@ -79,6 +84,10 @@ def test_every_alarm_of_the_code_has_a_row() -> None:
     alarms = {one for one in found if one.level not in ("info", "debug")}
     assert len(alarms) >= 6
     assert not {one for one in alarms if not one.is_explained(rows())}
+
+
+def test_every_event_has_one_row() -> None:
+    assert len(listed()) == len(rows())
 
 
 def test_every_row_is_of_an_event_of_the_code() -> None:

@@ -11,12 +11,13 @@ from msgspec import structs
 from gateway.core.outcome import Outcome
 from gateway.core.overrides import Overrides
 from gateway.core.prompt import NO_PROMPT, Prompt
+from gateway.state.decision import Decision
 from gateway.state.keys import Keys
 from gateway.state.policy import Policy
 from gateway.state.redis import EMBEDDED_URL, connect
 from gateway.state.replies import AdmitReply, read_scores
 from gateway.state.scripts import folder, load_all
-from gateway.state.store import Decision, Store
+from gateway.state.store import Store
 
 SCRIPTS = load_all(folder())
 LEASE_MS = 15_000
