@@ -33,6 +33,19 @@ def test_a_line_holds_time_level_name_and_fields(caplog: pytest.LogCaptureFixtur
     assert "\n" not in JsonFormatter().format(caplog.records[0])
 
 
+@pytest.mark.parametrize(
+    ("since_epoch_s", "told"),
+    [
+        (0.0, "1970-01-01T00:00:00.000+00:00"),
+        (1_764_547_199.0625, "2025-11-30T23:59:59.062+00:00"),
+        (1_764_547_200.5, "2025-12-01T00:00:00.500+00:00"),
+    ],
+)
+def test_a_line_s_time_is_utc_to_the_millisecond(since_epoch_s: float, told: str) -> None:
+    record = logging.makeLogRecord({"msg": "x", "created": since_epoch_s})
+    assert json.loads(JsonFormatter().format(record))["ts"] == told
+
+
 def test_lines_of_other_libraries_are_json_too(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("another.logger").warning("started %s", "server")
     assert formatted(caplog)[0]["msg"] == "started server"
