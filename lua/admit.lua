@@ -23,8 +23,8 @@
 --                                 do not, and there is no probe) | "expected_ttft" (which without
 --                                 prefill is a draw) | "reserve" (it alone, and no failover) |
 --                                 "routewise"
--- ARGV[5] draws           string  "<number in [0, 1)> ...", at most one for each candidate and 2
---                                 more; when fewer run out the answer is "short"
+-- ARGV[5] draws           string  "<whole number> ...", 53 bits of chance each, at most one for
+--                                 each candidate and 2 more; when fewer run out: "short"
 -- ARGV[6] rules           string  RULES (see lib/ask)
 -- ARGV[7] caller          string  names its own tokens in prefill; "" for none
 -- ARGV[8] prompt_tokens   int

@@ -13,6 +13,10 @@ def draws(request_id: str, attempt: int, count: int) -> list[float]:
 
     `attempt` counts from 1, `k` from 0.
     """
-    prefix = f"{request_id}|{attempt}|"
-    digests = (blake2b(f"{prefix}{k}".encode(), digest_size=8).digest() for k in range(count))
-    return [(int.from_bytes(digest, "big") >> 11) / 2**53 for digest in digests]
+    prefix = blake2b(f"{request_id}|{attempt}|".encode(), digest_size=8)
+    numbers = []
+    for k in range(count):
+        digest = prefix.copy()
+        digest.update(b"%d" % k)
+        numbers.append((int.from_bytes(digest.digest(), "big") >> 11) / 2**53)
+    return numbers

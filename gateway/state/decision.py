@@ -34,7 +34,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     order: str
     """As `lua/admit.lua` says."""
     draws: Sequence[float]
-    """Numbers in [0, 1), where something is drawn: at most one per candidate and two more. With
+    """Numbers in [0, 1) of 53 bits, where something is drawn: at most one per candidate and two more. With
     fewer the answer may be short of them."""
     prompt: Prompt
     prefill_rate: int = 0
@@ -57,7 +57,7 @@ class Decision(Struct, frozen=True, kw_only=True):
             ),
             "tried": self._spell_tried() if self.tried else "",
             "order": self.order,
-            "draws": " ".join(f"{number:.17g}" for number in self.draws),
+            "draws": " ".join([str(int(number * 2**53)) for number in self.draws]),
             "rules": f"{self.policy.to_decide} {self.prefill_rate}",
             "caller": self.prompt.caller[:OWN_DIGITS],
             "prompt_tokens": self.prompt.tokens,

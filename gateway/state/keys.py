@@ -39,6 +39,7 @@ it once a budget is for good."""
 _KEY = re.compile(r"\{(?:([a-z]):([^}]*)|cluster)\}:([a-z_]+)(?::(.*))?", re.DOTALL)
 
 
+@lru_cache(maxsize=4096)
 def encode_id(text: str) -> str:
     """Spell an id so that it cannot break a key, a hash tag or a packed argument."""
     return quote(text, safe=SAFE, errors="surrogatepass").replace("~", "%7E")
@@ -73,9 +74,9 @@ class Keys(Struct, frozen=True):
 
     def caller(self, model_id: str, caller: str) -> dict[str, str]:
         """All keys of a model and of one of its callers, by kind."""
-        keys = _model_keys(self.namespace, model_id)
-        tag = keys["endpoints"].removesuffix("endpoints")
-        return {**keys, "pin": f"{tag}pin:{caller}", "hint": f"{tag}hint:{caller}"}
+        if not caller:
+            return _keys_of_nobody(self.namespace, model_id)
+        return _caller_keys(_model_keys(self.namespace, model_id), caller)
 
     def limits(self, tag: str) -> dict[str, str]:
         """All keys of the limits under a tag, by kind."""
@@ -119,6 +120,16 @@ class Keys(Struct, frozen=True):
             return None
         tag, id, kind, owner = match.groups()
         return Key(tag=tag or "cluster", id=unquote(id or ""), kind=kind, owner=owner or "")
+
+
+def _caller_keys(of_model: dict[str, str], caller: str) -> dict[str, str]:
+    tag = of_model["endpoints"].removesuffix("endpoints")
+    return {**of_model, "pin": f"{tag}pin:{caller}", "hint": f"{tag}hint:{caller}"}
+
+
+@lru_cache(maxsize=4096)
+def _keys_of_nobody(namespace: str, model_id: str) -> dict[str, str]:
+    return _caller_keys(_model_keys(namespace, model_id), "")
 
 
 @lru_cache(maxsize=4096)

@@ -52,7 +52,7 @@ class AdmitReply(Reply, frozen=True, array_like=True):
 
     def passed_over(self) -> dict[str, str]:
         """Location to reason, of the endpoints that were looked at and not taken."""
-        return read_reasons(self.reasons)
+        return read_reasons(self.reasons) if self.reasons else {}
 
 
 class ExplainReply(Reply, frozen=True, array_like=True):

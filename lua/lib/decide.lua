@@ -51,7 +51,7 @@ local function next_place(ask, found, pool)
   for _, index in ipairs(pool) do
     total = total + weights[index]
   end
-  local threshold, sum = tonumber(number) * total, 0
+  local threshold, sum = tonumber(number) / 2 ^ 53 * total, 0
   if total > 0 then
     for place, index in ipairs(pool) do
       sum = sum + weights[index]

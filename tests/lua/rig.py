@@ -136,7 +136,7 @@ class Rig:
             "candidates": candidates,
             "tried": tried,
             "order": order,
-            "draws": " ".join(f"{number:.17g}" for number in u),
+            "draws": " ".join(f"{number * 2**53:.17g}" for number in u),
             "rules": f"{self.policy.to_decide} {self.prefill_rate}",
             "caller": prompt.caller[:OWN_DIGITS],
             "prompt_tokens": prompt.tokens,
