@@ -34,8 +34,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     order: str
     """As `lua/admit.lua` says."""
     draws: Sequence[float]
-    """Numbers in [0, 1) of 53 bits, where something is drawn: at most one per candidate and two more. With
-    fewer the answer may be short of them."""
+    """Numbers in [0, 1) of 53 bits, where something is drawn: at most one per candidate and two
+    more. With fewer the answer may be short of them."""
     prompt: Prompt
     prefill_rate: int = 0
     """Tokens/s to reckon with while no endpoint has shown its own, for `expected_ttft`."""
