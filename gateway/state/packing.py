@@ -49,7 +49,7 @@ def _packed(limits: EndpointLimits) -> str:
 
 
 def spell_limit(limit: Limit | None) -> str:
-    """A limit as the scripts read it (`lua/lib/window.lua`)."""
+    """A limit as the scripts read it (`lua/lib/scopes.lua`)."""
     if limit is None:
         return "-"
     return f"{limit.most}{'f' * limit.is_fixed}{'s' * limit.is_shadow}"

@@ -297,7 +297,9 @@ class Cluster:
         described = models(self.engines) if models else [self._model(weights)]
         self.write("models.yaml", {"models": described})
         # Tests of draws have one client, who would be kept on one endpoint.
-        self.write("routing.yaml", {"affinity": {"enabled": False}, **(routing or {})})
+        # Many requests at once, half of which fail over, are what no budget is meant for.
+        usual = {"affinity": {"enabled": False}, "retry_budget": {"enabled": False}}
+        self.write("routing.yaml", {**usual, **(routing or {})})
         if keys is not None:
             self.write("keys.yaml", {"keys": list(keys)})
         configs = [self.config] * replicas

@@ -39,7 +39,7 @@ async def test_the_claims_of_a_killed_replica_are_gone_within_one_and_a_half_lea
             assert not any(answer.is_whole for answer in await lost.ended())
             await idle(cluster)
         assert watch.most_inflight == 80
-    assert cluster.row().keys() <= {"at_ms"}
+    assert cluster.row().keys() <= {"at_ms", "retries"}
     assert all(replica.is_running for replica in others)
 
 
@@ -70,4 +70,4 @@ async def test_a_frozen_replica_loses_its_claims_and_takes_up_those_still_runnin
                 assert all(answer.is_whole for answer in await streams.ended())
             await idle(cluster)
     assert frozen.events("state_regressed")
-    assert cluster.row().keys() <= {"at_ms"}
+    assert cluster.row().keys() <= {"at_ms", "retries"}

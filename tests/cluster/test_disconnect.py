@@ -49,7 +49,7 @@ async def test_a_client_that_leaves_frees_the_engine_and_the_claim(
     if when == "failing_over":
         assert f"{second.location}:failures" not in cluster.row()
     else:
-        assert cluster.row().keys() <= {"at_ms"}
+        assert cluster.row().keys() <= {"at_ms", "retries"}
     lines = [line for r in cluster.replicas for line in r.events("request")][-15:]
     assert any(line["client_cancelled"] for line in lines)
 

@@ -68,7 +68,7 @@ def models(engines: list[Engine]) -> list[dict[str, Any]]:
         model("quiet", at(fast), rpm={"limit": 2, "mode": "shadow"}),
         model("silent", at(fast, include_usage=False), tpm=1000),
         model("two", at(fast, rpm=2), at(talkative, rpm=3)),
-        model("shared", at(fast), rpm=45, max_parallel_requests=6),
+        model("shared", at(fast), rpm=45, max_parallel_requests=12),
         model("failing", at(sick, weight=9), at(fast, weight=1)),
     ]
 
@@ -277,8 +277,8 @@ async def test_a_refused_caller_at_400_requests_a_second_takes_no_room_of_others
     # Then none of its requests fails, and the other's are refused by its own limit
     assert {answer.status for answer in answers} == {200}
     assert {answer.status for answer in greedy} <= {200, 429}
-    messages = {refused.message.partition(" is reached")[0] for refused in refusals(greedy)}
-    assert messages == {"The limit of 5 requests per 3 s of key 'greedy'"}
+    own = "The limit of 5 requests per 3 s of key 'greedy' is reached."
+    assert all(refused.message.startswith(own) for refused in refusals(greedy))
 
 
 async def test_failover_is_a_fifth_of_first_attempts_in_the_whole_cluster(quick: Cluster) -> None:

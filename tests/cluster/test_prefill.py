@@ -273,7 +273,7 @@ async def test_the_prefills_of_a_killed_replica_are_gone_and_those_of_others_are
                 await each.hang_up()
             await until(cluster.is_idle, "an idle model")
     assert all(replica.is_running for replica in others)
-    assert cluster.row().keys() <= {"at_ms"}
+    assert cluster.row().keys() <= {"at_ms", "retries"}
 
 
 def prefills(http: httpx.AsyncClient, sizes: list[int]) -> list[Streams]:
@@ -306,7 +306,7 @@ async def test_a_frozen_replica_counts_again_what_is_still_in_prefill(cluster: C
         for each in streams:
             await each.hang_up()
         await until(cluster.is_idle, "an idle model")
-    assert cluster.row().keys() <= {"at_ms"}
+    assert cluster.row().keys() <= {"at_ms", "retries"}
 
 
 async def test_a_first_token_that_redis_has_forgotten_is_told_again(cluster: Cluster) -> None:
@@ -327,7 +327,7 @@ async def test_a_first_token_that_redis_has_forgotten_is_told_again(cluster: Clu
         assert len(cluster.claims()) == 1
         await stream.hang_up()
     await until(cluster.is_idle, "an idle model")
-    assert cluster.row().keys() <= {"at_ms"}
+    assert cluster.row().keys() <= {"at_ms", "retries"}
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -39,7 +39,8 @@ def counting(text: str, now: int) -> int:
         length, start, total = map(int, numbers)
         return total if now < start + length else 0
     if kind == "sliding":
-        length, newest, _, *parts = map(int, numbers)
+        length, newest, total, *parts = map(int, numbers)
+        assert total == sum(parts), "its head says the same as its parts"
         passed = now // -(-length // PARTS) - newest
         return sum(count for age, count in enumerate(parts, passed) if age <= PARTS)
     return 0

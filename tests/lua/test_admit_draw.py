@@ -75,7 +75,7 @@ def packed(weights: dict[str, float]) -> str:
 
 
 @given(instances(most=4))
-@settings(ALWAYS_THE_SAME, max_examples=400)
+@settings(ALWAYS_THE_SAME, max_examples=200)
 def test_drawing_lazily_has_exactly_the_chances_of_filtering_first(instance: Instance) -> None:
     assert chances_lazily(instance) == chances_filtering_first(instance)
 

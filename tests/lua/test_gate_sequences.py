@@ -258,7 +258,7 @@ def test_any_sequence_of_calls(store: ScriptStore, keys: Keys) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=100,
+            max_examples=50,
             stateful_step_count=50,
             deadline=None,
             database=None,

@@ -305,6 +305,17 @@ class TestWindows:
         assert rig.admit("r.3", one, prompt=asking(500, 1)).passed_over() == {"a": "tpm_limit"}
         assert taken(rig, "a:tpm") == 800 - 300 * (parts > 29)
 
+    def test_what_is_too_old_makes_room_for_as_much_and_no_more(self, rig: Rig) -> None:
+        one, granted = limited("a", tpm=1000), []
+        for number in range(6):
+            granted.append(rig.admit(f"r.{number}", one, prompt=asking(100 * number, 100)))
+            rig.later(12 * SECOND)
+        assert [reply.is_admitted for reply in granted] == [True] * 4 + [False] * 2
+        rig.later(PART_MS)  # and 72 s: the first two are too old, the others have 700 tokens
+        assert rig.admit("r.x", one, prompt=asking(300, 1)).status == "refused"
+        assert rig.admit("r.y", one, prompt=asking(299, 1)).is_admitted
+        assert taken(rig, "a:tpm") == 1000
+
     def test_a_fixed_one_begins_with_its_first_request(self, rig: Rig) -> None:
         """Two a minute, the first at 10 s: 10 and 20 pass, 30 does not, 70 does."""
         one, granted = limited("a", rpm=Limit(2, is_fixed=True)), []

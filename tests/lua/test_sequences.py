@@ -363,7 +363,7 @@ def test_any_sequence_of_calls(
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=80,
+            max_examples=40,
             stateful_step_count=50,
             deadline=None,
             database=None,
