@@ -21,7 +21,7 @@
 --         status "reserved" | "refused" | "spent" (refused, and the money is gone for good)
 --         limit "<scope> <kind>", left: of the one that refuses; retry_after_ms 0: never
 --         held what the reservation holds, as it is to be told when it ends
---         fits_again 1 when another one like it would be granted now
+--         fits_again how many more like it would be granted now, at most 1000 are told
 --         rpm, tpm: of the limits of which the least is left; -1 where there is none
 -- @include lib/clock
 -- @include lib/number
@@ -82,10 +82,11 @@ end
 
 -- What there is room for now: the end of every answer.
 local function room()
-  local fits_again = 1
+  local fits_again = 1000
   for _, limit in ipairs(asked) do
-    if not limit.is_shadow and limit.taken + needs[limit.kind] > limit.most then
-      fits_again = 0
+    if not limit.is_shadow then
+      local left = math.max(limit.most - limit.taken, 0)
+      fits_again = math.min(fits_again, math.floor(left / math.max(needs[limit.kind], 1)))
     end
   end
   local rpm, rpm_left, rpm_reset_ms = tightest('rpm')

@@ -52,7 +52,8 @@ class Used(Struct, frozen=True, kw_only=True):
 class _Memory(Struct):
     """What a caller's last answer said of its limits."""
 
-    fits_again: bool
+    fits_again: int
+    """How many more requests there was room for, less those that have gone since."""
     refused: ReserveReply | None = None
     """A refusal that holds for every request that needs as much, for a while."""
     need: Need = Need(tokens=0, nanousd=0)
@@ -118,9 +119,16 @@ class CallerLimits:
         )
 
     def fits_probably(self, reservation: Reservation) -> bool:
-        """Whether the caller's last answer left room for another request like it."""
+        """Whether the caller's last answer left room for another request like it, and takes it.
+
+        However many come at once, no more are taken to fit than do: each that does not has a claim
+        on an endpoint for a moment, where others need the room.
+        """
         memory = self._memories.get(reservation.caller)
-        return memory is not None and memory.fits_again
+        if memory is None or not memory.fits_again:
+            return False
+        memory.fits_again -= 1
+        return True
 
     async def reserve(self, reservation: Reservation) -> None:
         """Take room for a request. Raises `CallerLimited` or `StateUnavailable`.
@@ -174,7 +182,7 @@ class CallerLimits:
         )
 
     def _remember(self, reservation: Reservation, reply: ReserveReply) -> None:
-        memory = _Memory(fits_again=bool(reply.fits_again))
+        memory = _Memory(fits_again=reply.fits_again)
         if reply.lasts:
             memory.refused, memory.need, memory.at_s = reply, reservation.need, self._clock()
         if reservation.caller not in self._memories and len(self._memories) >= MOST_REMEMBERED:

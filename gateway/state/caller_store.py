@@ -29,6 +29,7 @@ class ReserveReply(Reply, frozen=True, array_like=True):
     held: str
     """What the reservation holds, to be told when it ends."""
     fits_again: int
+    """How many more like it would be granted now."""
     rpm: int
     """-1 where there is no such limit; of `tpm`, too."""
     rpm_left: int

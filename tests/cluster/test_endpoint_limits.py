@@ -43,6 +43,7 @@ ROUTING = {
     "limits": {"window_seconds": WINDOW_S},
     "state": {"lease_s": LEASE_S, "socket_timeout_ms": 500},
     "circuit": {"failure_threshold": 1000, "min_availability": 0.0},
+    "retry_budget": {"enabled": True},
     "server": {"abort_grace_ms": 500},
 }
 
@@ -111,6 +112,11 @@ honest = functools.partial(ask, key="sk-honest")
 
 def refusals(answers: Sequence[Answer]) -> list[Answer]:
     return [answer for answer in answers if answer.status == 429]
+
+
+async def begun(asking: asyncio.Task[Answer], answer: Answer) -> None:
+    """Wait until an answer has begun, or the request has failed."""
+    await until(lambda: answer.status or asking.done(), "an answer begun")
 
 
 def window_of(cluster: Cluster, model: str, field: str) -> int:
@@ -252,17 +258,16 @@ async def test_a_refused_caller_at_400_requests_a_second_takes_no_room_of_others
 ) -> None:
     # Given an endpoint with room for an honest caller, the five of a greedy one, and little more
     greedy: list[Answer] = []
+    enough = asyncio.Event()
 
     async def knock(https: Sequence[httpx.AsyncClient]) -> None:
+        began_s = time.monotonic()
         async with asyncio.TaskGroup() as knocking:
-            began_s = time.monotonic()
-            for number in range(10**9):
-                await asyncio.sleep(max(began_s + number / 400 - time.monotonic(), 0))
-                knocking.create_task(one(https[number % 3]))
-
-    async def one(http: httpx.AsyncClient) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            greedy.append(await ask(http, model="shared", key="sk-greedy"))
+            while not enough.is_set():
+                greedy.append(Answer())
+                http, due_s = https[len(greedy) % 3], began_s + len(greedy) / 400
+                knocking.create_task(ask(http, model="shared", key="sk-greedy", into=greedy[-1]))
+                await asyncio.sleep(max(due_s - time.monotonic(), 0))
 
     async with clients(quick.replicas) as https, clients(quick.replicas) as others:
         knocking = asyncio.create_task(knock(https))
@@ -272,8 +277,8 @@ async def test_a_refused_caller_at_400_requests_a_second_takes_no_room_of_others
         for number in range(100):
             await asyncio.sleep(0.1)
             answers.append(await honest(others[number % 3], model="shared"))
-        knocking.cancel()
-        await asyncio.wait({knocking})
+        enough.set()
+        await knocking
     # Then none of its requests fails, and the other's are refused by its own limit
     assert {answer.status for answer in answers} == {200}
     assert {answer.status for answer in greedy} <= {200, 429}
@@ -338,14 +343,14 @@ async def test_no_engine_sees_more_at_a_time_than_may_be_and_no_place_is_lost(
 
     async def client(https: Sequence[httpx.AsyncClient]) -> None:
         while not stopping.is_set():
-            http, answer = numbers.choice(https), Answer()
-            patience_s = numbers.choice([0.2, 0.6, 30.0])
-            with contextlib.suppress(httpx.TransportError, TimeoutError):
-                await asyncio.wait_for(
-                    ask(http, into=answer, stream=True, max_tokens=numbers.randint(1, PER_S)),
-                    patience_s,
-                )
-            answers.append(answer)
+            asked = {"stream": True, "max_tokens": numbers.randint(1, PER_S)}
+            answers.append(answer := Answer())
+            asking = asyncio.create_task(ask(numbers.choice(https), into=answer, **asked))
+            await begun(asking, answer)
+            await asyncio.wait({asking}, timeout=numbers.choice([0.0, 0.4, 30.0]))
+            asking.cancel()
+            with contextlib.suppress(httpx.TransportError, asyncio.CancelledError):
+                await asking
             await asyncio.sleep(numbers.uniform(0.3, 1.2))
 
     async with clients(slow.replicas) as https:

@@ -379,18 +379,23 @@ class TestRoomForTheHeaders:
     @pytest.mark.parametrize(
         "limited",
         [
-            scope(rpm=2),
-            scope(tpm=20),
-            scope(max_parallel_requests=2),
-            scope(max_budget=20),
+            scope(rpm=3),
+            scope(tpm=39),
+            scope(max_parallel_requests=3),
+            scope(max_budget=30),
         ],
         ids=["rpm", "tpm", "parallel", "budget"],
     )
-    def test_says_whether_another_one_would_fit(self, callers: CallerRig, limited: object) -> None:
+    def test_says_how_many_more_would_fit(self, callers: CallerRig, limited: object) -> None:
         fits = [
-            callers.reserve(f"r.{n}", limited, tokens=10, nanousd=10).fits_again for n in range(3)
+            callers.reserve(f"r.{n}", limited, tokens=10, nanousd=10).fits_again for n in range(4)
         ]
-        assert fits == [1, 0, 0]
+        assert fits == [2, 1, 0, 0]
+
+    def test_says_no_more_than_the_least_of_all_limits(self, callers: CallerRig) -> None:
+        both = scope(rpm=100_000, tpm=45), scope("team", "acme", rpm=9)
+        assert callers.reserve("r.1", *both, tokens=10).fits_again == 3
+        assert callers.reserve("r.2", scope("user", "bob", rpm=100_000)).fits_again == 1000
 
 
 class TestClock:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.admission import callers as callers_module
 from gateway.admission.callers import CallerLimits, Used
@@ -18,7 +19,7 @@ from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.core.request import Usage
 from gateway.errors import BudgetSpent, CallerLimited, StateUnavailable
 from tests.fakes.builders import chat, model, route
-from tests.fakes.caller_store import MemoryCallerStore, refused
+from tests.fakes.caller_store import GRANTED, MemoryCallerStore, refused
 from tests.fakes.holds import Hold
 from tests.fakes.store import MemoryStore
 
@@ -310,3 +311,11 @@ async def test_the_next_request_fits_probably_when_the_last_answer_said_so(desk:
     desk.store.answers = [refused("key:alice rpm")]
     await desk.refusal()
     assert not desk.limits.fits_probably(desk.request())
+
+
+async def test_no_more_fit_probably_than_there_was_room_for(desk: Desk) -> None:
+    desk.store.answers = [structs.replace(GRANTED, fits_again=2)]
+    await desk.limits.reserve(desk.request())
+    assert [desk.limits.fits_probably(desk.request()) for _ in range(4)] == [True] * 2 + [False] * 2
+    await desk.limits.reserve(desk.request())
+    assert desk.limits.fits_probably(desk.request()), "the next answer counts anew"
