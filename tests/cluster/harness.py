@@ -9,10 +9,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,8 @@ from typing import Any, Self
 import httpx
 import redis
 import yaml
+
+from tests.cluster import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN_KEY = "sk-concord-admin-of-the-tests"
@@ -47,34 +49,31 @@ def wait_until(ready: Callable[[], Any], what: str, timeout_s: float = START_S) 
 
 
 class Process:
-    """A `python -m gateway` command, its log kept in a file."""
+    """A `concord` command, its log kept in a file."""
 
     def __init__(
         self, name: str, args: Sequence[str], folder: Path, env: Mapping[str, str]
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        self._args = [sys.executable, "-m", "gateway", *args]
+        self._args = args
         self._env = {**os.environ, **env}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: BaseProcess | None = None
 
     def start(self) -> None:
         """Start, or start again."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._args, env=self._env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-            )
+        self.process = forked.start(self._args, self._env, ROOT, self.log)
 
     @property
     def pid(self) -> int:
         """Of the running process."""
-        assert self.process is not None
+        assert self.process is not None and self.process.pid is not None
         return self.process.pid
 
     @property
     def is_running(self) -> bool:
         """Whether it has been started and has not ended."""
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and self.process.is_alive()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
@@ -89,22 +88,20 @@ class Process:
     def stop(self) -> int:
         """SIGTERM, and wait for the exit status."""
         if self.process and self.is_running:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
         return self.wait()
 
     def wait(self, timeout_s: float = START_S) -> int:
         """Wait for the end; returns the exit status."""
         if self.process is None:
             return 0
-        try:
-            return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        self.process.join(timeout_s)
+        if self.process.exitcode is None:
             self.process.kill()
-            self.process.wait()
-            raise AssertionError(
-                f"{self.name} did not end; its log: {self.text()[-2000:]}"
-            ) from None
+            self.process.join()
+            raise AssertionError(f"{self.name} did not end; its log: {self.text()[-2000:]}")
+        return self.process.exitcode
 
     def text(self) -> str:
         """All it has logged."""

@@ -178,7 +178,7 @@ async def receive(method: str, reads: list[bytes], *, ends: bool) -> Result:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(wire=wires(), cuts=st.lists(st.integers(0, 2_000), max_size=30))
 def test_any_split_of_a_response_is_the_same_response(wire: Wire, cuts: list[int]) -> None:
     reads = pieces(wire.data, cuts)
@@ -193,7 +193,7 @@ def test_any_split_of_a_response_is_the_same_response(wire: Wire, cuts: list[int
     assert result.is_closed != result.is_kept
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(wire=wires(), cuts=st.lists(st.integers(0, 2_000), max_size=5), at=st.integers(0, 2_000))
 def test_any_cut_of_a_framed_response_is_an_error(wire: Wire, cuts: list[int], at: int) -> None:
     data = wire.data[: at % len(wire.data)]
@@ -207,7 +207,7 @@ def test_any_cut_of_a_framed_response_is_an_error(wire: Wire, cuts: list[int], a
     assert not result.is_kept
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     wire=wires(),
     at=st.integers(0, 2_000),
@@ -294,7 +294,7 @@ async def test_a_connection_is_kept_only_when_the_whole_request_is_sent() -> Non
         assert socket.is_aborted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(wire=wires().filter(lambda wire: wire.is_reusable), more=st.binary(min_size=1, max_size=40))
 def test_no_byte_after_a_response_is_kept(wire: Wire, more: bytes) -> None:
     result = asyncio.run(receive(wire.method, [wire.data + more], ends=False))

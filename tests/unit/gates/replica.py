@@ -61,6 +61,7 @@ class GateReplica:
         self.limiter = UpstreamLimiter(self.waiting, Secret(secret), settings)
         self.hold = EngineHold(self.waiting, acquire_timeout_s=settings.acquire_timeout)
         self._under_way: set[asyncio.Task[None]] = set()
+        self._lined_up: list[asyncio.Task[Place]] = []
 
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self.waiting.run())
@@ -72,8 +73,10 @@ class GateReplica:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._running.cancel()
-        await asyncio.wait({self._running})
+        ending = [self._running, *self._lined_up]
+        for task in ending:
+            task.cancel()
+        await asyncio.wait(ending)
         await self.settled()
         await self.runner.close()
 
@@ -116,6 +119,7 @@ class GateReplica:
         for _ in range(count):
             before = (await self.state()).waiting
             lined_up.append(asyncio.create_task(self.enter()))
+            self._lined_up.append(lined_up[-1])
             await self.until(lambda state, n=before: state.waiting == n + 1)
         return lined_up
 
