@@ -20,7 +20,7 @@ local RULES = '^' .. string.rep('(%S+) ', 13) .. '(%S+)$'
 -- the reserve.
 local function read_candidates(text)
   local locations, weights, limits, count, reserve = {}, {}, {}, 0, nil
-  for location, weight, limited in string.gmatch(text, '([^ ]+) ([^ |]+)([^ ]*)') do
+  for location, weight, limited in string.gmatch(text, '(%S+) ([^ |]+)(%S*)') do
     count = count + 1
     locations[count], weights[count], limits[count] = location, tonumber(weight), limited
     if weight == '-' then

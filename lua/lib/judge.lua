@@ -5,8 +5,16 @@
 -- @include lib/limit
 -- @include lib/number
 
--- What is known of an endpoint. A healthy one has no circuit, and most are.
-local function look_at(ask, location)
+-- Puts into limits what is taken of them, of fields that follow so many others.
+local function put_texts(limits, fields, before)
+  for i, limit in ipairs(limits) do
+    limit.text = fields[before + i]
+  end
+end
+
+-- What is known of an endpoint, and what is taken of its limits, if it has any. A healthy one has
+-- no circuit, and most are.
+local function look_at(ask, location, limits)
   local names = { location .. ':circuit', location .. ':conn', location .. ':cooldown',
     location .. ':inflight' }
   if ask.counts_prefill then
@@ -15,20 +23,35 @@ local function look_at(ask, location)
     names[7] = location .. ':elephants'
     names[8] = location .. ':generation'
   end
+  local before = #names
+  if limits then
+    add_names(names, location, limits)
+  end
   local fields = redis.call('HMGET', ask.endpoints, unpack(names))
   if ask.given_back then
     give_back(ask.given_back, names, fields)
   end
-  return {
-    circuit = fields[1],
-    conn = fields[2],
-    cooldown = fields[3],
-    inflight = whole(fields[4]),
-    prefill_tokens = whole(fields[5]),
-    own_tokens = whole(fields[6]),
-    elephants = whole(fields[7]),
-    generation = whole(fields[8]),
-  }
+  if limits then
+    put_texts(limits, fields, before)
+  end
+  local row = { circuit = fields[1], conn = fields[2], cooldown = fields[3],
+    inflight = whole(fields[4]), prefill_tokens = 0, own_tokens = 0, elephants = 0, generation = 0 }
+  if ask.counts_prefill then
+    row.prefill_tokens, row.own_tokens = whole(fields[5]), whole(fields[6])
+    row.elephants, row.generation = whole(fields[7]), whole(fields[8])
+  end
+  return row
+end
+
+-- What is taken of the limits of an endpoint that has been looked at already.
+local function read_taken(ask, location, limits)
+  local names = {}
+  add_names(names, location, limits)
+  local fields = redis.call('HMGET', ask.endpoints, unpack(names))
+  if ask.given_back then
+    give_back(ask.given_back, names, fields)
+  end
+  put_texts(limits, fields, 0)
 end
 
 -- What must be known of every endpoint to compare them, in one call.
@@ -92,7 +115,11 @@ local function judge(ask, index, row)
   if ask.tried[location] then
     return false, 'already_attempted', 0
   end
-  row = row or look_at(ask, location)
+  local limits = ask.limits[index] ~= '' and read_endpoint_limits(ask.limits[index])
+  if row and limits then
+    read_taken(ask, location, limits)
+  end
+  row = row or look_at(ask, location, limits)
   if ask.order ~= 'pinned' then
     local reason, left_ms, takes_probe = judge_health(ask, location, row)
     if reason then
@@ -100,12 +127,12 @@ local function judge(ask, index, row)
     end
     row.takes_probe = takes_probe
   end
-  if ask.limits[index] ~= '' then
-    row.limits = read_endpoint_limits(ask.limits[index])
-    local reason, left_ms = judge_limits(ask, location, row.limits)
+  if limits then
+    local reason, left_ms = judge_limits(ask, limits)
     if reason then
       return false, reason, left_ms
     end
+    row.limits = limits
   end
   return row
 end

@@ -108,19 +108,15 @@ local function take(window, amount, now)
   end
 end
 
--- Takes from a window as it is written, and writes it again: while its newest part lasts, that and
--- the sum are all that is read.
-local function take_from(text, amount, now, length_ms, is_fixed)
-  local head, length, newest, sum, first, rest =
-    string.match(text or '', '^(sliding (%d+) (%d+) )(%d+) (%d+)()')
-  if head and not is_fixed and tonumber(length) == length_ms
-      and tonumber(newest) == math.floor(now / part_length(length_ms)) then
-    return string.format('%s%d %d', head, whole(sum) + amount, whole(first) + amount)
-      .. string.sub(text, rest)
-  end
-  local window = open_window(text, now, length_ms, is_fixed)
-  take(window, amount, now)
-  return write_window(window)
+-- The beginning of a sliding window as it is written while its newest part is the current one.
+local function sliding_now(now, length_ms)
+  return string.format('sliding %d %d ', length_ms, math.floor(now / part_length(length_ms)))
+end
+
+-- A sliding window as it is written: its beginning, its sum, what was taken in the newest part, and
+-- where the parts before that stand. While the newest part lasts, no more need be read.
+local function read_sliding(text)
+  return string.match(text or '', '^(sliding %d+ %d+ )(%d+) (%d+)()')
 end
 
 -- In how many ms at least that much of what is taken will count no more.

@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ADMIN_KEY = "sk-concord-admin-of-the-tests"
 SECRET = "concord-secret-of-the-tests"
 START_S = 20.0
+PATIENT = {"socket_timeout_ms": 1000}
+"""On two cores the processes take turns, and a turn can last longer than the usual timeout."""
 HTTP = httpx.Client(timeout=5)
 """For questions to engines and replicas; a client per question would cost more than its answer."""
 
@@ -67,7 +69,8 @@ class Process:
     @property
     def pid(self) -> int:
         """Of the running process."""
-        assert self.process is not None and self.process.pid is not None
+        assert self.process is not None
+        assert self.process.pid is not None
         return self.process.pid
 
     @property
@@ -296,7 +299,7 @@ class Cluster:
         # Tests of draws have one client, who would be kept on one endpoint.
         # Many requests at once, half of which fail over, are what no budget is meant for.
         usual = {"affinity": {"enabled": False}, "retry_budget": {"enabled": False}}
-        self.write("routing.yaml", {**usual, **(routing or {})})
+        self.write("routing.yaml", {"state": PATIENT, **usual, **(routing or {})})
         if keys is not None:
             self.write("keys.yaml", {"keys": list(keys)})
         configs = [self.config] * replicas

@@ -12,8 +12,6 @@ import pytest
 
 from tests.cluster.harness import ADMIN_KEY, Cluster, body, ids, wait_until
 
-PATIENT = {"state": {"socket_timeout_ms": 1000}}
-"""On two cores the processes take turns, and a turn can last longer than the usual timeout."""
 FAST = {"ttft_ms": 0, "tokens_per_s": 100000, "output_tokens": 1}
 
 
@@ -29,7 +27,6 @@ async def test_shares_follow_the_weights_through_nginx_and_nothing_is_left(
         engines=dict.fromkeys(weights, FAST),
         weights=list(weights.values()),
         nginx=True,
-        routing=PATIENT,
     ) as cluster:
         # When 64 clients send 6,000 requests
         statuses: Counter[int] = Counter()
@@ -62,7 +59,7 @@ async def test_the_same_request_id_gets_the_same_endpoint_from_every_replica(
 ) -> None:
     # Given three replicas that have seen nothing
     engines = {"a": FAST, "b": FAST, "c": FAST}
-    with Cluster(tmp_path, private_redis, engines=engines, routing=PATIENT) as cluster:
+    with Cluster(tmp_path, private_redis, engines=engines) as cluster:
 
         async def endpoints(url: str) -> list[str]:
             async with httpx.AsyncClient(base_url=url, timeout=30) as http:
@@ -83,7 +80,7 @@ async def test_the_same_request_id_gets_the_same_endpoint_from_every_replica(
 
 
 async def test_admin_surfaces_need_an_admin(tmp_path: Path, private_redis: str) -> None:
-    with Cluster(tmp_path, private_redis, replicas=1, routing=PATIENT) as cluster:
+    with Cluster(tmp_path, private_redis, replicas=1) as cluster:
         async with httpx.AsyncClient(base_url=cluster.url) as http:
             for path in ("/routing", "/health/deep"):
                 assert (await http.get(path)).status_code == 403

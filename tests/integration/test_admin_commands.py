@@ -137,7 +137,8 @@ def test_limits_and_pauses_are_told_with_what_is_left_of_them(
         assert [line.split() for line in shown.splitlines() if " tpm " in line] == [
             [at, "tpm", "100000", "0", "100000"]
         ]
-        assert max(map(len, shown.splitlines())) <= 100
+        table = shown.partition("warning: ")[0]  # of a script that was slow once, which is long
+        assert max(map(len, table.splitlines())) <= 100
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.state.server import PrivateRedis
-from tests.cluster.harness import ADMIN_KEY, HTTP, Cluster, Replica
+from tests.cluster.harness import ADMIN_KEY, HTTP, PATIENT, Cluster, Replica
 from tests.cluster.load import Streams, ask, clients, reload, until
 
 LEASE_S = 15.0
@@ -94,7 +94,7 @@ async def test_settings_of_the_state_wait_for_a_restart_and_the_others_are_serve
     cluster: Cluster, other: Replica
 ) -> None:
     # When the lease and the namespace change, and a setting of another kind
-    state = {"lease_s": 60, "namespace": "elsewhere"}
+    state = {**PATIENT, "lease_s": 60, "namespace": "elsewhere"}
     cluster.write("routing.yaml", {"state": state, "server": {"endpoint_header": False}})
     lines = [line for _ in range(2) for line in await reload(cluster.replicas)]
 
