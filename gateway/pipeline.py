@@ -4,7 +4,8 @@
 
 The loop in brackets is failover: it goes on until an attempt has answered, an attempt has failed
 after output reached the client, or no candidate is left. What the caller is limited in is reserved
-with the first attempt, and settled by what all of them have used.
+with the first attempt, and settled by what all of them have used. The first of a stream may be two
+attempts at a time (`hedge.py`).
 """
 
 from __future__ import annotations
@@ -16,21 +17,19 @@ from gateway.admission.callers import CallerLimits
 from gateway.admission.claims import Claim
 from gateway.admission.offloads import Offloads
 from gateway.admission.reservations import Reservation
+from gateway.attempts import Attempts
 from gateway.config.result import Config
 from gateway.core.plan import Plan
 from gateway.core.prompt import Prompt
-from gateway.dispatch.classify import UpstreamFailure
 from gateway.dispatch.send import Dispatcher
 from gateway.errors import InvalidRequest, StateUnavailable
 from gateway.exchange import Exchange
-from gateway.relay import Relay
+from gateway.hedge import Hedging
 from gateway.resolve import resolve
 from gateway.routing import failover
 from gateway.routing.candidates import Planner
 from gateway.routing.prompts import Prompts
 from gateway.routing.strategies import strategy_of
-from gateway.telemetry.access import AttemptRecord
-from gateway.telemetry.logs import event
 
 RESERVE = "reserve"
 """The order (`lua/admit.lua`) in which the offload route is asked for alone."""
@@ -56,7 +55,8 @@ class Pipeline:
         self._planner = planner
         self._prompts = prompts
         self._admission = admission
-        self._relay = Relay(admission, dispatcher)
+        self._attempts = Attempts(prompts, admission, dispatcher)
+        self._hedging = Hedging(admission, self._attempts)
         self._callers = callers
         self._offloads = offloads
 
@@ -85,18 +85,14 @@ class Pipeline:
         chat, record = exchange.chat, exchange.record
         while claim := await self._next(exchange, plan, prompt):
             try:
-                return await self._attempt(exchange, plan, claim)
-            except UpstreamFailure as failure:
-                await self._admission.fail(claim, failure)
-                self._note_failure(exchange, plan, claim, failure)
-                if claim.first:  # output has reached the client: no other endpoint may go on
-                    raise failure.to_client(chat.model) from failure
+                if await self._hedging.make(exchange, plan, prompt, claim):
+                    return None
             finally:
                 # Only an attempt that was cut off still has its claim: the others have settled it.
                 self._admission.abandon(claim)
         if exchange.empty_answer is not None:
             record.endpoint = exchange.empty_answer.endpoint
-            return await self._relay.answer(exchange, exchange.empty_answer.data)
+            return await self._attempts.relay.answer(exchange, exchange.empty_answer.data)
         # Of an endpoint that was tried again, after a wait, the last failure counts.
         last = {failure.endpoint: failure for failure in exchange.failures}
         surfaced = failover.surfaced(list(last.values()))
@@ -179,50 +175,3 @@ class Pipeline:
             overrides = await self._admission.overrides.read(plan.model)
             self._planner.follow(plan, exchange.chat, overrides, tokens=prompt.tokens)
         raise StateUnavailable
-
-    async def _attempt(self, exchange: Exchange, plan: Plan, claim: Claim) -> None:
-        record = exchange.record
-        record.endpoint = claim.route.endpoint
-        if claim.route.location == plan.candidates.reserve:
-            record.offload, record.offload_endpoint = exchange.offload.taken(), record.endpoint
-            event(
-                "route_offload",
-                request_id=record.request_id,
-                model=plan.model.id,
-                endpoint=record.endpoint,
-                reason=record.offload,
-            )
-        record.attempts.append(
-            AttemptRecord(
-                endpoint=claim.route.endpoint,
-                probe=claim.is_probe,
-                dropped=claim.dropped,
-                pin=claim.pin,
-            )
-        )
-        if record.overhead_ms is None:
-            record.overhead_ms = record.elapsed_ms()
-        priority = self._prompts.priority(exchange.chat, claim)
-        with exchange.trace.attempting(claim.route, record):
-            if exchange.chat.stream:
-                await self._relay.stream(exchange, plan, claim, priority)
-            else:
-                await self._relay.complete(exchange, plan, claim, priority)
-        record.attempts[-1].status = 200
-
-    def _note_failure(
-        self, exchange: Exchange, plan: Plan, claim: Claim, failure: UpstreamFailure
-    ) -> None:
-        exchange.failures.append(failure)
-        exchange.is_in_line = False
-        attempt = exchange.record.attempts[-1]
-        attempt.status, attempt.error_type = failure.status, failure.error_type
-        exchange.offload.failed(claim.route.location, failure.wait, was_cut=failure.was_cut)
-        for skipped in failover.strike(plan, claim.route, failure):
-            event(
-                "context_window_fallback_skipped",
-                request_id=exchange.record.request_id,
-                endpoint=skipped.endpoint,
-                context_length=skipped.context_length,
-                refused_context_length=claim.route.context_length,
-            )

@@ -15,7 +15,7 @@ from gateway.dispatch.gating import UNBOUND, Waits
 from gateway.dispatch.keypool import Asker
 from gateway.dispatch.kinds import Kind
 from gateway.dispatch.send import Dispatcher
-from gateway.exchange import Exchange
+from gateway.exchange import Attempt, Exchange
 from gateway.protocols.token_estimate import BYTES_PER_TOKEN
 
 
@@ -24,20 +24,20 @@ class _Line(Struct):
 
     admission: Admission
     exchange: Exchange
-    claim: Claim
+    attempt: Attempt
 
     def queued(self) -> None:
         """It stands in line."""
-        self.exchange.is_in_line = True
-        self.admission.queued(self.claim)
+        self.exchange.in_line.add(self.attempt.claim.id)
+        self.admission.queued(self.attempt.claim)
 
     def passed(self, queued_s: float, *, has_place: bool) -> None:
         """It has left the line."""
-        attempt = self.exchange.record.attempts[-1]
-        attempt.queue_ms = round(attempt.queue_ms + queued_s * 1000, 2)
+        record = self.attempt.record
+        record.queue_ms = round(record.queue_ms + queued_s * 1000, 2)
         if has_place:
-            self.exchange.is_in_line = False
-            self.admission.sent(self.claim)
+            self.exchange.in_line.discard(self.attempt.claim.id)
+            self.admission.sent(self.attempt.claim)
 
 
 DONE = b"data: [DONE]\n\n"
@@ -53,20 +53,18 @@ class Relay:
         self._admission = admission
         self._dispatcher = dispatcher
 
-    async def complete(
-        self, exchange: Exchange, plan: Plan, claim: Claim, priority: int | None
-    ) -> None:
+    async def complete(self, exchange: Exchange, plan: Plan, attempt: Attempt) -> None:
         """Send a request whose answer comes whole."""
-        record = exchange.record
+        record, claim = exchange.record, attempt.claim
         try:
             answer = await self._dispatcher.complete(
                 claim.route,
                 exchange.chat,
                 request_id=record.request_id,
                 asker=Asker(exchange.caller.role, claim.prompt.caller),
-                priority=priority,
+                priority=attempt.priority,
                 waits=await self._waits(exchange, plan, claim),
-                line=_Line(self._admission, exchange, claim),
+                line=_Line(self._admission, exchange, attempt),
                 trace=exchange.trace,
             )
         except UpstreamFailure as failure:
@@ -76,18 +74,18 @@ class Relay:
             raise
         claim.usage = record.usage = answer.usage
         claim.output_tokens = exchange.output_tokens = len(answer.body) // BYTES_PER_TOKEN
+        if answer.usage:
+            attempt.step.used(answer.usage)
         self._admission.succeed(claim, 200)
         await self.answer(exchange, answer.body)
 
-    async def stream(
-        self, exchange: Exchange, plan: Plan, claim: Claim, priority: int | None
-    ) -> None:
+    async def stream(self, exchange: Exchange, plan: Plan, attempt: Attempt) -> None:
         """Relay a stream, holding frames back until its first real output.
 
         Once a keep-alive has committed the status, frames are held only while another endpoint
-        could still take over.
+        could still take over. With output an attempt in a race goes on alone, or is cancelled.
         """
-        reply, record = exchange.reply, exchange.record
+        reply, record, claim = exchange.reply, exchange.record, attempt.claim
         claim.output_tokens = 0
         # This attempt's own endpoint is still among those that are left.
         could_fail_over = len(plan.left()) > 1 or exchange.offload.cut is not None
@@ -97,20 +95,24 @@ class Relay:
             exchange.chat,
             request_id=record.request_id,
             asker=Asker(exchange.caller.role, claim.prompt.caller),
-            priority=priority,
+            priority=attempt.priority,
             waits=await self._waits(exchange, plan, claim),
-            line=_Line(self._admission, exchange, claim),
+            line=_Line(self._admission, exchange, attempt),
             trace=exchange.trace,
         )
         async with opened as stream:
             try:
                 async for frame in stream:
-                    if frame.output and not claim.first:
-                        self._admission.first_token(claim)
-                        record.ttft_ms = record.elapsed_ms()
                     held.append(frame.data)
-                    if claim.first:
-                        exchange.output_tokens += frame.data.count(b"\n\n")
+                    if frame.output or claim.first:
+                        events = frame.data.count(b"\n\n")
+                        claim.output_tokens += events
+                        exchange.output_tokens += events
+                    if frame.output and not claim.first:
+                        await _win(exchange, attempt)
+                        self._admission.first_token(claim)
+                        attempt.step.first_output()
+                        record.ttft_ms = record.elapsed_ms()
                     if claim.first or (reply.started and not could_fail_over):
                         exchange.empty_answer = None  # an earlier attempt's cannot follow this
                         await reply.write(b"".join(held))
@@ -121,8 +123,13 @@ class Relay:
                 raise
             finally:
                 record.malformed_chunks += stream.malformed
-                record.usage = stream.usage or record.usage
-                claim.usage, claim.output_tokens = stream.usage, exchange.output_tokens
+                claim.usage = stream.usage
+                if stream.usage:
+                    attempt.step.used(stream.usage)
+                if not attempt.is_lost:
+                    record.usage = stream.usage or record.usage
+        if not claim.first:  # it is whole, and has a reason to say nothing
+            await _win(exchange, attempt)
         self._admission.succeed(claim)
         await self.answer(exchange, b"".join(held))
 
@@ -151,3 +158,10 @@ class Relay:
             await exchange.reply.finish()
         else:
             await exchange.reply.send_json(rest)
+
+
+async def _win(exchange: Exchange, attempt: Attempt) -> None:
+    """From now on the answer is this attempt's. In a race, it is cancelled here if it has lost."""
+    if attempt.race:
+        await attempt.race.lead()
+    exchange.record.endpoint = attempt.claim.route.endpoint

@@ -145,6 +145,10 @@ class Explainer:
         if reserve not in ("", reply.location):
             reasons.setdefault(reserve, Reason.OFFLOAD_ONLY)
         standing = standing_of(reply)
+        hedge = None
+        if drawn and attempt == 1:
+            known = profile.profile if profile else NO_PROFILE
+            hedge = strategy_of(plan.model).hedge(plan, prompt, known, drawn.location)
         refusal = plan.refusal or Refused(reasons, reply.retry_after_ms).error(question.model)
         return Explanation(
             model=plan.model.id,
@@ -164,6 +168,7 @@ class Explainer:
             retry_after_ms=reply.retry_after_ms,
             retry_budget=standing.retries if len(by_location) > 1 else None,
             profile_age_ms=profile.age_ms if profile else None,
+            hedge=hedge,
             candidates=candidates_of(
                 plan,
                 overrides,

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 from gateway.admin.limits import LimitUse, uses_of
 from gateway.admin.rows import plain
 from gateway.core.caller import Caller
+from gateway.core.hedging import Hedge
 from gateway.core.offer import Offer
 from gateway.core.overrides import Overrides
 from gateway.core.plan import Plan
@@ -84,6 +85,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Of failover, the attempts before this one counted in. `None` where it has none."""
     profile_age_ms: int | None
     """How old what has been learned of the model is; `None` for nothing."""
+    hedge: Hedge | None = None
+    """When a stream without output is sent to another location, too, and to which, the first that
+    has room; `None` for never."""
     candidates: Sequence[Candidate]
 
 
@@ -169,6 +173,7 @@ def as_told(found: Explanation, caller: Caller, model: Model) -> Explanation:
         drawn=None,
         refused=f"'{caller.id}' may not use model '{model.id}': to this caller it looks unknown.",
         draws=(),
+        hedge=None,
         pin="",
         probe=False,
         prefill_tokens=0,

@@ -17,6 +17,7 @@ from gateway.admission.overrides import KnownOverrides
 from gateway.admission.profiles import KnownProfiles
 from gateway.admission.settlement import Settlement
 from gateway.admission.supplies import Supplies
+from gateway.core.hedging import Hedge
 from gateway.core.outcome import Failure, Outcome
 from gateway.core.plan import Plan
 from gateway.core.profile import Profile
@@ -123,8 +124,11 @@ class Admission:
         self, plan: Plan, prompt: Prompt, order: str, request_id: str, attempt: int
     ) -> Claim | Refused | Stale:
         """Decide, and again without a route whose pool has nothing left for it."""
+        is_again = False
         while True:
-            decided = await self._decide(plan, prompt, order, request_id, attempt)
+            decided = await self._decide(
+                plan, prompt, order, request_id, attempt, is_again=is_again
+            )
             if not isinstance(decided, Claim) or not decided.route.supply or not self._supplies:
                 return decided
             try:
@@ -138,18 +142,25 @@ class Admission:
             location = decided.route.location
             if location in plan.drained or order == "pinned":
                 return Refused({location: reason}, 0)
-            plan.drained[location] = reason
+            plan.drained[location], is_again = reason, True
 
     async def _decide(
-        self, plan: Plan, prompt: Prompt, order: str, request_id: str, attempt: int
+        self,
+        plan: Plan,
+        prompt: Prompt,
+        order: str,
+        request_id: str,
+        attempt: int,
+        *,
+        is_again: bool,
     ) -> Claim | Refused | Stale:
         claim_id = self._claims.next_id()
         numbers = [] if order in UNDRAWN else draws(request_id, attempt, USUAL_DRAWS)
         try:
-            reply = await self._ask(plan, prompt, claim_id, order, numbers)
+            reply = await self._ask(plan, prompt, claim_id, order, numbers, is_again=is_again)
             if reply.is_short:
                 numbers = draws(request_id, attempt, most_draws(plan))
-                reply = await self._ask(plan, prompt, claim_id, order, numbers)
+                reply = await self._ask(plan, prompt, claim_id, order, numbers, is_again=is_again)
         except asyncio.CancelledError:
             self._settlement.undo(plan.model.id, claim_id, self._policy)
             raise
@@ -186,13 +197,30 @@ class Admission:
         return claim
 
     async def _ask(
-        self, plan: Plan, prompt: Prompt, claim_id: str, order: str, numbers: Sequence[float]
+        self,
+        plan: Plan,
+        prompt: Prompt,
+        claim_id: str,
+        order: str,
+        numbers: Sequence[float],
+        *,
+        is_again: bool,
     ) -> AdmitReply:
         profile = self._profiles.of(plan.model)
-        decision = decision_for(plan, prompt, self._policy, order, numbers, profile=profile)
+        decision = decision_for(
+            plan, prompt, self._policy, order, numbers, profile=profile, is_again=is_again
+        )
         return await self._store.admit(
             plan.model.id, decision, claim=claim_id, lease_ms=self._lease_ms
         )
+
+    def hedge(self, plan: Plan, prompt: Prompt, claim: Claim) -> Hedge | None:
+        """When to ask another endpoint, too, for the stream that is sent under a claim; or never.
+
+        By what is known now.
+        """
+        profile = self._profiles.of(plan.model)
+        return strategy_of(plan.model).hedge(plan, prompt, profile, claim.route.location)
 
     def first_token(self, claim: Claim) -> None:
         """Record the attempt's first output, without waiting."""
@@ -205,7 +233,7 @@ class Admission:
         """The attempt stands in line: it is no load to its endpoint yet."""
         claim.is_queued = True
         if claim.tokens:
-            self._settlement.queue(claim, is_queued=True)
+            self._settlement.queue(claim)
 
     def sent(self, claim: Claim) -> None:
         """It has left the line, and is sent now."""
@@ -213,7 +241,7 @@ class Admission:
         if claim.sent_s is not None:
             claim.sent_s = time.monotonic()
         if claim.tokens:
-            self._settlement.queue(claim, is_queued=False)
+            self._settlement.queue(claim)
 
     async def fail(self, claim: Claim, failure: Failure) -> None:
         """End the claim of a failed attempt, and wait until the store knows, unless it is away.
@@ -289,6 +317,7 @@ def decision_for(
     numbers: Sequence[float],
     *,
     profile: Profile,
+    is_again: bool = False,
 ) -> Decision:
     """Put an attempt's question to the store."""
     strategy = strategy_of(plan.model)
@@ -300,6 +329,7 @@ def decision_for(
         limited=plan.candidates.limited,
         tried=tuple(plan.struck),
         is_failover=plan.is_failover,
+        is_again=is_again,
         order=order,
         draws=numbers,
         prompt=prompt,

@@ -47,6 +47,8 @@ class Used(Struct, frozen=True, kw_only=True):
     """What the last of these has used, where its upstream said."""
     output_tokens: int = 0
     """What has come back by our own estimate, where it did not."""
+    lost_output_tokens: int = 0
+    """Of it, what came from others than the last, which their upstreams have not told either."""
 
 
 class _Memory(Struct):
@@ -219,7 +221,7 @@ def _cost(reservation: Reservation, used: Used) -> tuple[int, int]:
     if estimated > 0:
         usage = Usage(
             prompt_tokens=estimated * reservation.prompt_tokens,
-            completion_tokens=0 if told else used.output_tokens,
+            completion_tokens=used.lost_output_tokens if told else used.output_tokens,
         )
         tokens += usage.total
         nanousd += reservation.prices.cost(usage, images=estimated * reservation.images)

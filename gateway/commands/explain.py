@@ -66,6 +66,9 @@ def _text(found: Explanation) -> str:
         lines.append(_PINS.get(found.pin, f"the caller's pin is {found.pin}"))
     if found.probe:
         lines.append("as the trial of a half-open circuit")
+    if found.hedge:
+        to = ", else ".join(found.hedge.locations)
+        lines.append(f"a stream without output for {found.hedge.after_ms:.0f} ms goes to {to}, too")
     scored = any(one.score is not None for one in found.candidates)
     mixed = found.order == "routewise"
     if mixed:

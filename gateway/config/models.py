@@ -31,7 +31,6 @@ from gateway.config.offload import read_offload
 from gateway.config.prices import judge_prices
 from gateway.config.problems import Problems, within
 from gateway.config.routes import RouteBuilder
-from gateway.config.routewise_schema import NOT_YET, RoutewiseParams
 from gateway.config.settings import DEFAULT_STRATEGY, unknown_strategy
 from gateway.config.strategies import REMOVED_PARAMS, ExpectedTtftParams
 from gateway.config.supplies import with_supplies
@@ -226,12 +225,7 @@ def _router_params(
         )
     given = {} if entry.router_params is None else draft.tree["router_params"]
     path, removed = f"{draft.path}.router_params", REMOVED_PARAMS.get(router)
-    found = read(given, params, path, problems, misplaced=removed)
-    if isinstance(found, RoutewiseParams):
-        for key, value in NOT_YET.items():
-            if getattr(found, key) != value:
-                problems.warning(f"{path}.{key}", "has no effect in this version")
-    return found
+    return read(given, params, path, problems, misplaced=removed)
 
 
 def _judge_locations(routes: list[tuple[str, Route]], problems: Problems) -> None:

@@ -20,6 +20,13 @@ what they may cost. `config/examples/routewise` shows it on two simulated engine
   the cheapest one, and no other is ever measured. So switch `routewise_probe_enabled` on, which
   samples idle endpoints with requests for one token.
 
+With `latency_hedge_mode: probability_target` a stream that has no output when it should have is
+sent to a second route, too. It goes on with the one that answers first; the other is cut off, which
+says nothing against it, but its prompt is paid for. That is done once at most, as late as can be:
+at the last moment at which one of the two is 99 % sure to have output by `latency_slo_sec`, as far
+as both have been measured, on the cheapest route for which that holds. The second attempt needs
+room like any other, and counts as failover, which has a budget (`retry_budget`).
+
 Routes need not charge for each request. With `provider_type: concurrency` a route costs nothing and
 takes so many requests at a time. With `provider_type: quota` it takes so many in a period. What
 their use is worth rises as the quota goes down, from what the cheaper requests cost on demand to

@@ -74,13 +74,14 @@ class RoutewiseParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         int, Meta(ge=0, le=1_000_000, description="With fewer, a profile is told to be thin.")
     ] = 10
     latency_slo_sec: Annotated[
-        float, Meta(gt=0, le=3600, description="When a first output is late, for hedging.")
+        float, Meta(gt=0, le=3600, description="When a first output is late.")
     ] = 3.0
     latency_hedge_mode: Annotated[
         Literal["disabled", "probability_target"],
         Meta(
-            description="Whether a stream that will probably be late is asked of a second route, "
-            "too. No effect yet."
+            description="Whether a stream that will probably be late is sent to a second route, "
+            "too, and goes on with the first that answers: probability_target does so at the last "
+            "moment at which one of the two is 99% sure to be in time."
         ),
     ] = "disabled"
     envelope_window_hours: Annotated[
@@ -154,8 +155,6 @@ class RoutewiseParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = False
 
 
-NOT_YET = {"latency_hedge_mode": "disabled"}
-"""Keys of which this version has only this value."""
 REMOVED = {
     "daily_quota": "write quota: {limit: n} at the route, with provider_type: quota",
     "quota_monthly_fee": "write provider_type: quota at the route; its worth is calibrated",

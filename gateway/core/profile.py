@@ -5,6 +5,7 @@ to, and what a request costs.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Literal
 
@@ -28,6 +29,17 @@ class Speed(Struct, frozen=True, kw_only=True):
     """And of failures."""
     cdf_ms: tuple[float, ...] = ()
     """Evenly spaced quantiles of the first outputs, from the least to the greatest."""
+
+    def share_within(self, ms: float) -> float:
+        """Of all attempts, those whose first output had come by then; that of a failure never does.
+
+        No more than is known from the quantiles for sure.
+        """
+        reached = bisect_right(self.cdf_ms, ms) - 1
+        if reached < 0:
+            return 0.0
+        parts = max(len(self.cdf_ms) - 1, 1)
+        return ((self.count - 1) * reached // parts + 1) / (self.count + self.errors)
 
 
 class Probed(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Faults on demand: what `POST /control` takes, when a fault is due and what it does to a stream.
 
 One fault is set at a time; setting another replaces it. A fault lets the first `after` requests
-pass, then strikes `count` of them (all, without a count) until it is cleared.
+pass, then strikes `count` of them (all, without a count) until it is cleared, or each n-th of them
+with `every`.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Answer `/health` with this status, and requests as ever."""
     count: Positive | None = None
     after: Whole = 0
+    every: Positive | None = None
 
 
 class Control(Struct, forbid_unknown_fields=True):
@@ -98,8 +100,8 @@ class Faults:
         if fault is None or of_health != (fault.health_status is not None):
             return None
         self._seen += 1
-        struck = self._seen - fault.after
-        if struck < 1 or (fault.count is not None and struck > fault.count):
+        struck, others = divmod(self._seen - fault.after, fault.every or 1)
+        if struck < 1 or others or (fault.count is not None and struck > fault.count):
             return None
         return fault
 

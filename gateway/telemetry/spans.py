@@ -20,6 +20,7 @@ from opentelemetry.util.types import AttributeValue
 
 from gateway import __version__
 from gateway.core.outcome import Outcome
+from gateway.core.request import Usage
 from gateway.core.route import Route
 from gateway.telemetry import names
 from gateway.telemetry.access import RequestRecord
@@ -134,8 +135,10 @@ class RecordedTrace(Trace):
         }
         if gen_ai.stream:
             attributes[gen_ai.stream] = record.stream
+        if record.attempts[-1].hedge:
+            attributes[names.HEDGE] = True
         return _Attempt(
-            self._child(names.ATTEMPT, attributes, SpanKind.CLIENT), record, gen_ai, self._context
+            self._child(names.ATTEMPT, attributes, SpanKind.CLIENT), gen_ai, self._context
         )
 
     def gating(self, route: Route) -> Step:
@@ -250,15 +253,12 @@ class _Admit(_Recorded):
 class _Attempt(_Recorded):
     """Current while it lasts, so that the call over HTTP finds its parent."""
 
-    def __init__(self, span: Span, record: RequestRecord, gen_ai: GenAI, parent: Context) -> None:
+    def __init__(self, span: Span, gen_ai: GenAI, parent: Context) -> None:
         super().__init__(span)
-        self._record = record
         self._gen_ai = gen_ai
         self._context = trace.set_span_in_context(span, parent)
         self._token: Token[Context] | None = None
-        self._began_ms = record.elapsed_ms()
-        self._began_ns = time.time_ns()
-        self._usage_before = record.usage
+        self._began_s, self._began_ns = time.perf_counter(), time.time_ns()
 
     def __enter__(self) -> Self:
         """Make it current."""
@@ -271,28 +271,30 @@ class _Attempt(_Recorded):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Say what has come of it."""
+        """End it."""
         assert self._token is not None
         context.detach(self._token)
-        record, gen_ai = self._record, self._gen_ai
-        if record.ttft_ms is not None:  # an attempt that had output is the last one
-            ttft_ms = max(0.0, round(record.ttft_ms - self._began_ms, 2))
-            self._span.add_event(
-                names.FIRST_OUTPUT, timestamp=self._began_ns + int(ttft_ms * 1_000_000)
-            )
-            self._span.set_attribute(names.TTFT_MS, ttft_ms)
-            if gen_ai.ttft_s:
-                self._span.set_attribute(gen_ai.ttft_s, ttft_ms / 1000)
-        usage = record.usage
-        if usage is not None and usage is not self._usage_before:
-            self._span.set_attributes(
-                {
-                    gen_ai.input_tokens: usage.prompt_tokens,
-                    gen_ai.output_tokens: usage.completion_tokens,
-                    gen_ai.cached_tokens: usage.cached_tokens,
-                }
-            )
         super().__exit__(kind, error, traceback)
+
+    def first_output(self) -> None:
+        """It has output."""
+        ttft_ms = round((time.perf_counter() - self._began_s) * 1000, 2)
+        self._span.add_event(
+            names.FIRST_OUTPUT, timestamp=self._began_ns + int(ttft_ms * 1_000_000)
+        )
+        self._span.set_attribute(names.TTFT_MS, ttft_ms)
+        if self._gen_ai.ttft_s:
+            self._span.set_attribute(self._gen_ai.ttft_s, ttft_ms / 1000)
+
+    def used(self, usage: Usage) -> None:
+        """It has used so much."""
+        self._span.set_attributes(
+            {
+                self._gen_ai.input_tokens: usage.prompt_tokens,
+                self._gen_ai.output_tokens: usage.completion_tokens,
+                self._gen_ai.cached_tokens: usage.cached_tokens,
+            }
+        )
 
 
 def _bound(sampler: Sampler) -> int | None:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gateway.core.outcome import Outcome
+from gateway.core.request import Usage
 from gateway.core.route import Route
 from gateway.telemetry.access import RequestRecord
 
@@ -56,6 +57,12 @@ class Step:
 
     def queued(self, waited_s: float) -> None:
         """The attempt stood in line for so long; 0 where it passed at once."""
+
+    def first_output(self) -> None:
+        """The attempt has its first output."""
+
+    def used(self, usage: Usage) -> None:
+        """The attempt has used so much, as its upstream says."""
 
     def turned(self, circuit: str) -> None:
         """The endpoint's circuit was turned to this; "" when it was not."""

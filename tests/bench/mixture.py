@@ -81,14 +81,19 @@ class Running(Struct, frozen=True):
 
 
 @contextmanager
-def cluster(alpha: float, *, window_s: float, engines: dict[str, Any]) -> Iterator[Running]:
-    """The example, with another alpha and window, and engines of other speeds."""
+def cluster(
+    alpha: float, *, window_s: float, engines: dict[str, Any], **more: Any
+) -> Iterator[Running]:
+    """The example, with another alpha and window, `more` parameters and engines of other speeds."""
     with tempfile.TemporaryDirectory(prefix="concord-mixture-") as name:
         folder = Path(shutil.copytree(EXAMPLE, Path(name) / "config"))
         models = yaml.safe_load((folder / "models.yaml").read_text())
         params = models["models"][0]["router_params"]
-        params |= {"budget_alpha": alpha, "latency_window_sec": window_s}
+        params |= {"budget_alpha": alpha, "latency_window_sec": window_s, **more}
         (folder / "models.yaml").write_text(yaml.safe_dump(models))
+        # Other work on this machine is not what is measured.
+        patient = {"state": {"socket_timeout_ms": 2000}}
+        (folder / "routing.yaml").write_text(yaml.safe_dump(patient))
         described = yaml.safe_load((folder / "engines.yaml").read_text())
         for one in described["engines"]:
             one |= engines.get(one["name"], {})

@@ -23,7 +23,8 @@ from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
 from gateway.config.schema import Prefill, Server
 from gateway.core.offload import Offload
-from gateway.core.route import Route
+from gateway.core.profile import NO_PROFILE, Profile
+from gateway.core.route import Model, Route
 from gateway.dispatch.gating import Gates
 from gateway.dispatch.send import Dispatcher
 from gateway.dispatch.traced import TracedTransport
@@ -51,8 +52,9 @@ def admission_over(
     *,
     policy: Policy = POLICY,
     abort_grace_ms: int = 0,
+    profile: Profile = NO_PROFILE,
 ) -> Admission:
-    """The admission of a replica over a store in memory."""
+    """The admission of a replica over a store in memory, to which all models have one profile."""
     overrides = KnownOverrides(store)  # type: ignore[arg-type]
     return Admission(
         store,  # type: ignore[arg-type]
@@ -60,10 +62,21 @@ def admission_over(
         settlement,
         overrides,
         policy,
-        profiles=KnownProfiles(store, lambda: ()),  # type: ignore[arg-type]
+        profiles=OneProfile(profile),
         lease_ms=1000,
         abort_grace_ms=abort_grace_ms,
     )
+
+
+class OneProfile(KnownProfiles):
+    """Known of every model."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def of(self, model: Model) -> Profile:
+        """That one."""
+        return self._profile
 
 
 class MemoryLog(OffloadLog):
@@ -89,6 +102,7 @@ class Rig:
         tracer: Tracer | None = None,
         gates: Gates | None = None,
         offload: Offload | None = None,
+        profile: Profile = NO_PROFILE,
     ) -> None:
         self.upstreams = upstreams
         self.store = MemoryStore()
@@ -98,7 +112,7 @@ class Rig:
             self.claims,
             lease_ms=1000,
         )
-        self.admission = admission_over(self.store, self.claims, self.settlement)
+        self.admission = admission_over(self.store, self.claims, self.settlement, profile=profile)
         self.caller_store = MemoryCallerStore()
         self.reservations = Reservations(
             self.caller_store,  # type: ignore[arg-type]

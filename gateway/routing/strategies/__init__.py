@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from gateway.core.hedging import Hedge
 from gateway.core.offer import Offers
 from gateway.core.plan import Plan
 from gateway.core.profile import Profile
@@ -42,6 +43,10 @@ class Strategy(Protocol):
 
     def offers(self, plan: Plan, prompt: Prompt, profile: Profile) -> Offers | None:
         """What each candidate costs and how fast it is; `None` where that does not matter."""
+        ...
+
+    def hedge(self, plan: Plan, prompt: Prompt, profile: Profile, location: str) -> Hedge | None:
+        """When to ask another endpoint for a stream, too, that goes to this location; or never."""
         ...
 
 

@@ -35,3 +35,7 @@ def fails_over(_: Model) -> bool:
 
 def offers(_: Plan, __: Prompt, ___: Profile) -> None:
     """Costs do not matter."""
+
+
+def hedge(_: Plan, __: Prompt, ___: Profile, ____: str) -> None:
+    """No second endpoint is asked."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gateway.config.routewise_schema import RoutewiseParams
 from gateway.config.routewise_settings import in_force
+from gateway.core.hedging import Backup, Hedge, plan_hedge
 from gateway.core.offer import Offer, Offers
 from gateway.core.plan import Plan
 from gateway.core.profile import Profile
@@ -53,6 +54,19 @@ def offers(plan: Plan, prompt: Prompt, profile: Profile) -> Offers:
             for at, route in by_location.items()
         },
     )
+
+
+def hedge(plan: Plan, prompt: Prompt, profile: Profile, location: str) -> Hedge | None:
+    """When to ask another endpoint for a stream, too, that goes to this location; or never."""
+    params = in_force(plan.model, plan.overrides)
+    if params.latency_hedge_mode != "probability_target":
+        return None
+    backups = [
+        Backup(location=at, speed=profile.speeds[at], cost_usd=offer.cost_usd)
+        for at, offer in offers(plan, prompt, profile).each.items()
+        if at != location and at in profile.speeds and not offer.reason
+    ]
+    return plan_hedge(profile.speeds.get(location), backups, params.latency_slo_sec * 1000)
 
 
 def _offer(route: Route, prompt: Prompt, profile: Profile, params: RoutewiseParams) -> Offer:

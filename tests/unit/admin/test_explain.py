@@ -21,14 +21,17 @@ from gateway.config.result import Config
 from gateway.config.routewise_schema import RoutewiseParams
 from gateway.config.strategies import ExpectedTtftParams
 from gateway.core.caller import Caller
+from gateway.core.hedging import Hedge
 from gateway.core.limits import EndpointLimits, Limit
 from gateway.core.overrides import Overrides
+from gateway.core.profile import Profile, Speed
 from gateway.core.prompt import NO_PROMPT, Prompt
 from gateway.core.route import Model
 from gateway.errors import InvalidRequest, StateUnavailable
 from gateway.routing.affinity import affinity_key
 from gateway.routing.candidates import Planner
 from gateway.routing.strategies import strategy_of
+from gateway.state.coordinator_store import CoordinatorStore
 from gateway.state.key_store import KeyStore
 from gateway.state.policy import Policy
 from tests.fakes.builders import chat, config, key, model, route
@@ -284,6 +287,20 @@ async def test_a_strategy_that_tries_one_endpoint_alone_is_told_to(store: Embedd
         "m:a": "no_failover",
         "m:b": "no_failover",
     } | {first.drawn: "already_attempted"}
+
+
+async def test_where_a_late_stream_goes_too_is_told_of_first_attempts(store: Embedded) -> None:
+    params = RoutewiseParams(budget_alpha=1, latency_hedge_mode="probability_target")
+    of = config(model(route("a"), route("b"), router="routewise", router_params=params))
+    quick = {"source": "profile", "count": 101, "cdf_ms": (100.0,) * 101}
+    speeds = {"a": Speed(mean_ms=99, **quick), "b": Speed(mean_ms=101, **quick)}
+    coordinator = CoordinatorStore(store.runner, store.keys)
+    await coordinator.publish_profile(1, "m", Profile(speeds=speeds), read=())
+
+    first, second = [await explain(store, of, attempt=attempt) for attempt in (1, 2)]
+
+    assert (first.drawn, first.hedge) == ("m:a", Hedge(after_ms=2700, locations=["b"]))
+    assert (second.drawn, second.hedge) == ("m:b", None)
 
 
 async def test_a_draw_that_strikes_out_many_gets_all_the_numbers_it_needs(store: Embedded) -> None:

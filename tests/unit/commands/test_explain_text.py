@@ -10,6 +10,7 @@ from msgspec import structs
 from gateway.admin.explanation import Candidate, Explanation
 from gateway.admin.limits import LimitUse
 from gateway.commands import explain
+from gateway.core.hedging import Hedge
 from gateway.state.standing import Cooldown, Retries
 
 FOUND = Explanation(
@@ -122,3 +123,11 @@ def test_a_pause_comes_before_what_else_is_held_and_limits_below(printed: Any) -
         "MODEL  FIRST ATTEMPTS  OTHERS  ALLOWED",
         "m      9               1       3",
     ]
+
+
+def test_says_where_a_late_stream_goes_too(printed: Any) -> None:
+    hedge = Hedge(after_ms=2400.0, locations=["b", "c"])
+
+    assert "a stream without output for 2400 ms goes to b, else c, too" in printed(
+        structs.replace(FOUND, hedge=hedge)
+    )

@@ -172,18 +172,6 @@ def test_a_source_that_nobody_reports_is_warned_of(
         assert one.endswith(said)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("latency_hedge_mode", "probability_target")],
-)
-def test_what_is_not_done_yet_is_warned_of(load_texts, key: str, value: object) -> None:
-    (warning,) = load_texts(models(PAID, **{key: value})).warnings
-
-    assert str(warning) == (
-        f"warning models.yaml: models[0].router_params.{key}: has no effect in this version"
-    )
-
-
 class TestWhatAQuotaIsWorth:
     def test_cannot_be_learned_where_there_is_nothing_else(self, load_texts) -> None:
         (problem,) = load_texts(models(QUOTA)).errors

@@ -34,8 +34,10 @@ def strikes(faults: Faults, requests: int) -> list[bool]:
         ({"status": 503, "count": 2}, [True, True, False, False, False]),
         ({"status": 503, "after": 3}, [False, False, False, True, True]),
         ({"status": 503, "after": 1, "count": 2}, [False, True, True, False, False]),
+        ({"status": 503, "every": 2, "after": 1}, [False, False, True, False, True]),
+        ({"status": 503, "every": 2, "count": 1}, [False, True, False, False, False]),
     ],
-    ids=["until-cleared", "count", "after", "after-and-count"],
+    ids=["until-cleared", "count", "after", "after-and-count", "every", "every-and-count"],
 )
 def test_fault_strikes_the_requests_it_names(fault: dict[str, Any], struck: list[bool]) -> None:
     faults = Faults()

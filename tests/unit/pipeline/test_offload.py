@@ -11,7 +11,10 @@ import pytest
 
 from gateway.core.offload import Offload
 from gateway.core.outcome import Outcome
+from gateway.core.route import Route
 from gateway.dispatch.kinds import Kind
+from gateway.dispatch.send import Dispatcher
+from gateway.errors import StateUnavailable
 from tests.fakes.builders import route
 from tests.fakes.gates import ScriptedGates
 from tests.fakes.holds import Hold
@@ -139,6 +142,50 @@ async def test_nothing_is_timed_while_the_offload_route_cannot_take_the_request(
     assert (waits.queue_until_s, waits.engine_wait_s, waits.engine_limit) == (None, None, 3)
 
 
+async def test_nothing_is_timed_where_the_caller_has_no_key_of_the_offload_route(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def serves(_: Dispatcher, kept: Route, role: str) -> bool:
+        asked.append((kept.location, role))
+        return False
+
+    monkeypatch.setattr(Dispatcher, "serves", serves)
+    gates = ScriptedGates()
+    await rig_of(Upstreams(a=whole("yes")), "a", gates=gates, engine_queue_limit=3).ask()
+    [(_, waits)] = gates.waits
+    assert (waits.queue_until_s, waits.engine_wait_s, waits.engine_limit) == (None, None, 3)
+    assert asked == [("o", "free")]
+
+
+async def test_nothing_is_timed_once_the_prompt_is_known_not_to_fit_the_offload_route() -> None:
+    too_long = status(400, "This model's maximum context length is 8192 tokens.")
+    gates = ScriptedGates()
+    rig = Rig(
+        Upstreams(a=too_long, b=whole("yes")),
+        route("a", context_length=8192),
+        route("b", context_length=65536),
+        route("o", context_length=8192),
+        gates=gates,
+        offload=Offload(location="o", wait_s=LONG),
+    )
+    call = await rig.ask()
+    assert (call.status, rig.upstreams.asked) == (200, ["a", "b"])
+    assert gates.timed == {"a": True, "b": False}
+
+
+async def test_a_last_resort_is_held_before_its_engine_and_not_timed() -> None:
+    gates = ScriptedGates()
+    rig = rig_of(Upstreams(o=stream("yes")), "a", gates=gates, engine_queue_limit=3)
+    rig.store.closed["a"] = "circuit_open"
+    call = await rig.ask(stream=True)
+    assert call.headers["x-concord-offload"] == "last_resort"
+    [(at, waits)] = gates.waits
+    assert (at, waits.queue_until_s, waits.engine_wait_s) == ("o", None, None)
+    assert waits.engine_limit == 3
+
+
 async def test_a_pinned_request_waits_as_though_there_were_no_policy() -> None:
     gates = ScriptedGates(a=[Kind.SATURATED])
     rig = rig_of(Upstreams(), "a", gates=gates)
@@ -181,6 +228,22 @@ async def test_a_stream_without_output_in_time_is_offloaded_and_its_frames_are_f
     await rig.ask(stream=True)
     assert upstreams.asked == ["a", "o", "a", "o"]
     rig.assert_all_ended_once()
+
+
+async def test_a_stream_that_is_kept_alive_meanwhile_is_offloaded_all_the_same() -> None:
+    rig = Rig(
+        Upstreams(a=Answer([ROLE, None]), o=stream("yes")),
+        route("a"),
+        route("o"),
+        gates=ScriptedGates(),
+        offload=Offload(location="o", wait_s=0.2),
+        sse_keepalive_s=0.01,
+    )
+    call = await rig.ask(stream=True)
+    assert call.body.startswith(b": keep-alive")
+    assert call.body.endswith(delta("yes") + STOP + DONE)
+    assert call.body.count(ROLE) == 1
+    assert rig.upstreams.asked == ["a", "o"]
 
 
 async def test_a_silent_engine_is_offloaded_before_its_headers_too() -> None:
@@ -232,6 +295,22 @@ async def test_an_attempt_in_line_is_no_load_until_it_has_its_place() -> None:
     await call.finished()
     await rig.settled()
     assert rig.store.queued == [("a", True), ("a", False)]
+
+
+async def test_what_was_said_of_the_line_too_late_does_not_take_back_that_it_was_left() -> None:
+    line, answer = Hold(), Hold()
+    slow = Answer([answer, *whole("yes").steps], headers=whole("yes").headers)
+    rig = rig_of(Upstreams(a=slow), "a", gates=ScriptedGates(a=[line]))
+    rig.store.raising["queue"] = [StateUnavailable()]
+    call = rig.call(messages=[{"role": "user", "content": "x" * 400}])
+    await line.reached.wait()
+    await asyncio.sleep(0)  # the store is told, and does not answer
+    line.go()
+    await answer.reached.wait()
+    await rig.settled()
+    assert rig.store.queued == [("a", False), ("a", False)]
+    answer.go()
+    await call.finished()
 
 
 @pytest.mark.parametrize("phase", ["line", "engine", "offload", "back"])

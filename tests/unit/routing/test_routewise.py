@@ -7,7 +7,9 @@ from llm_routewise.core import quota_effective_cost
 from msgspec import Struct
 
 from gateway.config.routewise_schema import RoutewiseParams
+from gateway.core.hedging import Hedge
 from gateway.core.offer import Offer
+from gateway.core.overrides import Overrides
 from gateway.core.plan import Candidates, Plan
 from gateway.core.prices import Prices
 from gateway.core.profile import NO_PROFILE, Envelope, Profile, Speed
@@ -186,3 +188,41 @@ def test_what_is_cached_may_cost_less(
 
     found = routewise.offers(plan, Prompt(tokens=9), NO_PROFILE).each["a"].discount_usd
     assert found == pytest.approx(discount)
+
+
+class TestHedge:
+    QUICK = Speed(mean_ms=100, source="profile", count=101, cdf_ms=(100.0,) * 101)
+    SPEEDS = Profile(speeds={"fast": QUICK, "cheap": QUICK})
+
+    def plan(self, **params: object) -> Plan:
+        return a_plan(**{"latency_hedge_mode": "probability_target", **params})
+
+    def test_is_for_a_request_that_goes_to_another(self) -> None:
+        found = routewise.hedge(self.plan(), Prompt(tokens=9), self.SPEEDS, "cheap")
+
+        assert found == Hedge(after_ms=2700, locations=["fast"])
+
+    def test_is_not_where_it_is_disabled(self) -> None:
+        plan = self.plan(latency_hedge_mode="disabled")
+
+        assert routewise.hedge(plan, Prompt(tokens=9), self.SPEEDS, "cheap") is None
+
+    def test_follows_the_slo_that_an_operator_has_set(self) -> None:
+        plan = self.plan()
+        plan.overrides = Overrides(settings={"routewise_latency_slo_sec": 1.0})
+
+        found = routewise.hedge(plan, Prompt(tokens=9), self.SPEEDS, "cheap")
+
+        assert found is not None
+        assert found.after_ms == pytest.approx(875)
+
+    def test_is_not_where_nothing_is_known_of_the_other(self) -> None:
+        profile = Profile(speeds={"cheap": self.QUICK})
+
+        assert routewise.hedge(self.plan(), Prompt(tokens=9), profile, "cheap") is None
+
+    def test_is_not_with_a_supply_that_could_not_be_drawn_from(self) -> None:
+        plan = self.plan()
+        plan.drained["fast"] = Reason.PLACES_TAKEN
+
+        assert routewise.hedge(plan, Prompt(tokens=9), self.SPEEDS, "cheap") is None

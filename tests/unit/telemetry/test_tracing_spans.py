@@ -237,8 +237,8 @@ def test_an_attempt_says_where_it_went_and_what_came(
 ) -> None:
     record.attempts.append(AttemptRecord(endpoint="m:b"))
     to = route("b", kind="openrouter[slug]", provider="team-1")
-    with recorder.trace().attempting(to, record):
-        record.usage = Usage(prompt_tokens=7, completion_tokens=3, cached_tokens=2)
+    with recorder.trace().attempting(to, record) as attempt:
+        attempt.used(Usage(prompt_tokens=7, completion_tokens=3, cached_tokens=2))
 
     span = recorder.only()
     assert (span.name, span.kind) == ("attempt", SpanKind.CLIENT)
@@ -273,8 +273,8 @@ def test_the_first_output_is_timed_from_the_start_of_its_attempt(
 ) -> None:
     recorder = Recorder(ALWAYS_ON, gen_ai)
     record.started_s -= 10  # earlier attempts took ten seconds
-    with recorder.trace().attempting(route(), record):
-        record.ttft_ms = record.elapsed_ms()
+    with recorder.trace().attempting(route(), record) as attempt:
+        attempt.first_output()
 
     span, attributes = recorder.only(), recorder.attributes()
     [event] = span.events
@@ -286,14 +286,16 @@ def test_the_first_output_is_timed_from_the_start_of_its_attempt(
     assert newer == (attributes["concord.ttft_ms"] / 1000 if gen_ai is LATEST else None)
 
 
-def test_the_tokens_of_an_earlier_attempt_are_not_told_again(
+def test_an_attempt_that_was_sent_beside_another_says_so(
     recorder: Recorder, record: RequestRecord
 ) -> None:
-    record.usage = Usage(prompt_tokens=7)
-    with recorder.trace().attempting(route(), record):
-        pass
+    for hedge in (False, True):
+        record.attempts.append(AttemptRecord(endpoint="m:b", hedge=hedge))
+        with recorder.trace().attempting(route("b"), record):
+            pass
 
-    assert not [name for name in recorder.attributes() if name.startswith("gen_ai.usage")]
+    told = [dict(span.attributes or {}) for span in recorder.spans("attempt")]
+    assert [one.get("concord.hedge") for one in told] == [None, True]
 
 
 def test_a_failed_attempt_says_how_it_failed_and_nothing_more(
