@@ -1,8 +1,9 @@
 """Tidying up what no replica does.
 
 A replica ends what has expired where it is busy itself: its models, its callers' limits, the gates
-at which it waits. What nobody sees to any more is found by going through all keys, once per lease
-of claims. Nothing is forgotten while replicas serve by other files than this coordinator.
+at which it waits, the pools that it draws from. What nobody sees to any more is found by going
+through all keys, once per lease of claims. Nothing is forgotten while replicas serve by other files
+than this coordinator.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ from urllib.parse import unquote
 
 from coordinator.current import Known
 from coordinator.tally import Tally
+from gateway.config.location import is_local
+from gateway.config.result import Config
 from gateway.core.gate import Gate
+from gateway.gates.hold import engine_address
+from gateway.gates.limiter import label_of
 from gateway.state.caller_store import CallerStore
 from gateway.state.coordinator_store import CoordinatorStore
 from gateway.state.gate_store import GateStore
-from gateway.state.keys import Key, Keys
+from gateway.state.keys import GATE_KINDS, Key, Keys
 from gateway.state.redis import RedisRunner
+from gateway.state.supply_store import SupplyStore
 from gateway.telemetry.logs import Once, event
 
 PAGE = 1_000
@@ -47,6 +53,7 @@ class Reaper:
         callers: CallerStore,
         gates: GateStore,
         *,
+        supplies: SupplyStore,
         known: Known,
         tally: Tally,
         reaper: str,
@@ -56,6 +63,7 @@ class Reaper:
         self._store = coordinator_store
         self._callers = callers
         self._gates = gates
+        self._supplies = supplies
         self._known = known
         self._tally = tally
         self._reaper = reaper
@@ -64,7 +72,11 @@ class Reaper:
         self._tags: set[str] = set()
         """Of callers' limits that have reservations, likewise."""
         self._gate_tags: set[str] = set()
-        """Of gates with somebody in or in front of them."""
+        """Of gates."""
+        self._busy_gates: set[str] = set()
+        """Of those with somebody in or in front of them."""
+        self._pools: set[str] = set()
+        """Ids of accounts' pools of which places are taken."""
         self._tidied_s: dict[str, float] = {}
         self._told = Once()
 
@@ -82,8 +94,15 @@ class Reaper:
                 event("model_reaped", model=model_id)
         for tag in self._tags:
             self._tally.add("ended", await self._callers.reap(tag))
-        for tag in self._gate_tags:
-            await self._gates.reap(Gate(tag=tag, limit=1))  # or what has been learned there
+        for tag in self._busy_gates:
+            await self._gates.reap(self._rule(tag))
+        if self._known.locations(None) is not None:
+            served = _gates_served(self._known.config)
+            for tag in self._gate_tags:
+                if _account_or_engine(tag) not in served:
+                    await self._gates.forget(tag)
+        for pool in self._pools:
+            self._tally.add("ended", await self._supplies.reap(pool))
         now_s = time.monotonic()
         for model in self._known.config.models.values():
             if now_s - self._tidied_s.get(model.id, -TIDY_S) >= TIDY_S:
@@ -97,7 +116,9 @@ class Reaper:
         """
         strays: set[str] = set()
         tags: set[str] = set()
-        gate_tags: set[str] = set()
+        gates: set[str] = set()
+        busy_gates: set[str] = set()
+        pools: set[str] = set()
         cursor = ""
         while cursor != "0":
             page = await self._runner.ask(
@@ -117,13 +138,28 @@ class Reaper:
                         strays.add(model_id)
                     case Key(tag="c", kind="reservations", id=tag):
                         tags.add(tag)
-                    case Key(tag="u" | "e" as tag, kind=kind, id=id) if kind in TICKET_KINDS:
-                        gate_tags.add(f"{tag}:{id}")
+                    case Key(tag="u" | "e" as tag, kind=kind, id=id) if kind in GATE_KINDS:
+                        gates.add(f"{tag}:{id}")
+                        if kind in TICKET_KINDS:
+                            busy_gates.add(f"{tag}:{id}")
+                    case Key(tag="q", kind="places", id=pool):
+                        pools.add(pool)
             for model_id, found in pins.items():
                 await self._drop_stale_pins(epoch, model_id, found)
             await asyncio.sleep(0)
         self._strays = strays - self._known.config.models.keys()
-        self._tags, self._gate_tags = tags, gate_tags
+        self._tags, self._pools = tags, pools
+        self._gate_tags, self._busy_gates = gates, busy_gates
+
+    def _rule(self, tag: str) -> Gate:
+        """The rule by which places go on that the dead have left.
+
+        Of an engine that is the limit which the last to enter has brought.
+        """
+        if tag.startswith("e:"):
+            return Gate(tag=tag, limit=1)
+        settings = self._known.config.settings.upstream_concurrency
+        return Gate(tag=tag, limit=settings.initial, most=settings.max)
 
     async def _tidy(self, epoch: int, model_id: str, locations: Sequence[str] | None) -> int:
         """Tidy a model. Returns how many claims were ended."""
@@ -165,3 +201,15 @@ class Reaper:
 def _engine_of(location: str) -> str:
     """A location without the name of its host, as `lua/tidy_model.lua` compares them."""
     return location.partition("@")[0]
+
+
+def _gates_served(config: Config) -> set[str]:
+    """The accounts and engines that routes lead to, as `_account_or_engine` names them."""
+    accounts = {f"u:{label_of(route)}" for route in config.routes}
+    local = (route.base_url for route in config.routes if is_local(route.base_url))
+    return accounts.union(f"e:{engine_address(base_url)}" for base_url in local)
+
+
+def _account_or_engine(tag: str) -> str:
+    """What a gate stands before: an account without its key, an engine without its host's name."""
+    return tag.rpartition(":")[0] if tag.startswith("u:") else tag.partition("@")[0]

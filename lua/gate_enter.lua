@@ -51,8 +51,8 @@ elseif known and wait ~= 'over' then
   return { 'waiting', number_of(known) or 0, '' }
 end
 
--- those before
-if most == 0 and limit ~= gate.kept_limit then
+-- those before: a limit is brought by who arrives, not by who has waited
+if most == 0 and not known and limit ~= gate.kept_limit then
   gate.limit = limit
   redis.call('HSET', gate.row, 'limit', spell(limit))
   redis.call('PEXPIRE', gate.row, GATE_TTL_MS)

@@ -12,6 +12,7 @@
 -- ARGV[4] lease_ms  int     of a place
 -- RETURNS [status]
 --         status "taken" | "unknown" (nobody has reported) | "exhausted" | "full"
+-- @include lib/clock
 -- @include lib/number
 -- @include lib/quota
 -- @include lib/time
@@ -22,14 +23,15 @@ local kind, claim, limit, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumb
 local now = server_ms()
 
 if kind == 'places' then
-  -- read, decide: a deadline further away than a lease is void
-  local held = redis.call('ZCOUNT', places, '(' .. spell(now), spell(now + lease_ms))
+  -- read, decide: a deadline further away than a lease is void, but for small steps of the clock
+  local latest_ms = spell(now + lease_ms + CLOCK_SLACK_MS)
+  local held = redis.call('ZCOUNT', places, '(' .. spell(now), latest_ms)
   if not redis.call('ZSCORE', places, claim) and held >= limit then
     return { 'full' }
   end
   -- write
   redis.call('ZREMRANGEBYSCORE', places, '-inf', spell(now))
-  redis.call('ZREMRANGEBYSCORE', places, '(' .. spell(now + lease_ms), '+inf')
+  redis.call('ZREMRANGEBYSCORE', places, '(' .. latest_ms, '+inf')
   redis.call('ZADD', places, spell(now + lease_ms), claim)
   redis.call('PEXPIRE', places, QUOTA_TTL_MS)
   return { 'taken' }

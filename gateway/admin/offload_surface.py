@@ -73,8 +73,10 @@ class OffloadSurface(Surface):
         return found
 
     async def drop_offload(self, request: Request, caller: Caller) -> ModelOffload:
-        """Let the configured policy hold again."""
+        """Let the configured policy hold again; also of a model that is gone."""
         model_id = request.path_params["model"]
+        if model_id in self._config.names:
+            targets.model_of(self._config, model_id)  # raises for an alias, which has none
         with self._noted_when_unsure("offload_route_dropped", caller, model=model_id):
             found = await self._offloads.drop(model_id)
         self._note("offload_route_dropped", caller, model=model_id)

@@ -46,11 +46,13 @@ class Settlement:
         self._firsts[claim.id] = task
         task.add_done_callback(lambda _: self._firsts.pop(claim.id, None))
 
-    def queue(self, claim: Claim, *, is_queued: bool) -> None:
-        """Say in the background that a claim's attempt stands in line, or no more."""
-        self.deliver(
-            lambda: self._store.queue(claim.route.model_id, claim=claim.id, is_queued=is_queued)
-        )
+    def queue(self, claim: Claim) -> None:
+        """Say in the background that a claim's attempt stands in line, or no more.
+
+        Whenever it is said, it is what holds then: it may be said again, after what came later.
+        """
+        model_id = claim.route.model_id
+        self.deliver(lambda: self._store.queue(model_id, claim=claim.id, is_queued=claim.is_queued))
 
     async def fail(
         self, claim: Claim, outcome: Outcome, status: int, *, unpins: bool = True

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 LONGEST_WAIT_S = 86_400
-Amount = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
 class OffloadEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

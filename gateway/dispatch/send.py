@@ -178,11 +178,7 @@ class Dispatcher:
                 await stream.drain()
                 return
             finally:
-                if stream is not None:
-                    stream.close()
-                if response is not None:
-                    await close(response)
-                leave.leave(status)
+                await _end(stream, response, leave, status)
 
     async def serves(self, route: Route, role: str) -> bool:
         """Whether a caller of this role would get a key of the route now.
@@ -198,6 +194,7 @@ class Dispatcher:
 
         Where one waits in vain with one key, another may have room. Raises UpstreamFailure.
         """
+        has_waited = False
         while True:
             key = await keys.next()
             if self._gates is None:
@@ -209,7 +206,10 @@ class Dispatcher:
             except UpstreamFailure as wait:
                 if not keys.passes_over(wait):
                     raise
+                has_waited = True
             else:
+                if has_waited:  # this key's account had room at once
+                    line.passed(0.0, has_place=True)
                 return key, leave
 
     async def _keys(self, route: Route, asker: Asker) -> OnlyKey | Walk:
@@ -235,3 +235,16 @@ class Dispatcher:
             return await transports[route.transport].handle_async_request(request)
         except (httpx.HTTPError, *UNSENDABLE) as error:
             raise from_exception(route, error) from error
+
+
+async def _end(
+    stream: ChatStream | None, response: httpx.Response | None, leave: Pass, status: int | None
+) -> None:
+    """Close what was sent, then give its place back, also when cancelled meanwhile."""
+    if stream is not None:
+        stream.close()
+    try:
+        if response is not None:
+            await close(response)
+    finally:
+        leave.leave(status)

@@ -108,7 +108,7 @@ class Waiting:
                 self._end(place)
             raise
         finally:
-            self._at(gate).waiting.pop(place.ticket, None)
+            del self._gates[gate.tag].waiting[place.ticket]
         if place.is_held:
             return place
         if waiter.is_in_line:
@@ -128,11 +128,14 @@ class Waiting:
                 await self._poll_all()
                 await asyncio.sleep(POLL_S)
 
-    async def poll(self) -> None:
+    async def poll(self, *, renews_all: bool = False) -> None:
         """Renew what is due, hear what was missed, of every gate. Raises `StateUnavailable`."""
         now_s = asyncio.get_running_loop().time()
-        for tag, here in list(self._gates.items()):
-            is_due = now_s - here.renewed_s >= self._lease_ms / 3000
+        for tag in list(self._gates):
+            here = self._gates.get(tag)
+            if here is None:  # gone meanwhile: there may be two polls at a time
+                continue
+            is_due = renews_all or now_s - here.renewed_s >= self._lease_ms / 3000
             if not here.waiting and not here.held:
                 del self._gates[tag]
             elif here.waiting or is_due:
@@ -140,16 +143,21 @@ class Waiting:
                 here.renewed_s = now_s if is_due else here.renewed_s
 
     async def _hear(self) -> None:
-        async with contextlib.aclosing(self._grants.tickets()) as tickets:
-            async for ticket in tickets:
-                if ticket:
-                    self._wake(ticket)
-                else:  # some may have been missed
-                    await self._poll_all()
+        while True:
+            try:
+                async with contextlib.aclosing(self._grants.tickets()) as tickets:
+                    async for ticket in tickets:
+                        if ticket:
+                            self._wake(ticket)
+                        else:  # some may have been missed, and the store may have begun anew
+                            await self._poll_all(renews_all=True)
+            except Exception:  # whatever it is, polls must go on
+                bug(loop="grants")
+            await asyncio.sleep(POLL_S)
 
-    async def _poll_all(self) -> None:
+    async def _poll_all(self, *, renews_all: bool = False) -> None:
         try:
-            await self.poll()
+            await self.poll(renews_all=renews_all)
         except StateUnavailable:
             pass  # the next one tries again
         except Exception:  # whatever it is, a replica that stops renewing loses its places
@@ -167,11 +175,13 @@ class Waiting:
                 held=[t for t in held[some] if t in here.held],
                 lease_ms=self._lease_ms,
             )
+            self._wake(*reply.granted.split())
+            if reply.unknown and not renews:  # it has forgotten: what is held goes first
+                return await self._poll(here, renews=True)
             for ticket in reply.unknown.split():
                 if waiter := here.waiting.get(ticket):
                     waiter.is_lost = True
                     waiter.woken.set()
-            self._wake(*reply.granted.split())
             if reply.restored:
                 event(
                     "state_regressed",
@@ -188,7 +198,7 @@ class Waiting:
         """Ask for a place. Returns whether there was one."""
         place = waiter.place
         reply = await self._store.enter(
-            place.gate, ticket=place.ticket, wait=wait, lease_ms=self._lease_ms
+            self._rule(place), ticket=place.ticket, wait=wait, lease_ms=self._lease_ms
         )
         self._wake(*reply.granted.split())
         waiter.is_in_line = reply.status == "waiting"
@@ -217,7 +227,7 @@ class Waiting:
         place.number = number
         if status == "held":
             place.is_held = True
-            self._at(place.gate).held[place.ticket] = place
+            self._gates[place.gate.tag].held[place.ticket] = place
         return place.is_held
 
     def _wake(self, *tickets: str) -> None:
@@ -226,6 +236,11 @@ class Waiting:
             for here in self._gates.values():
                 if waiter := here.waiting.get(ticket):
                     waiter.woken.set()
+
+    def _rule(self, place: Place) -> Gate:
+        """The rule of a place's gate now; it may have been another when the place was asked for."""
+        here = self._gates.get(place.gate.tag)
+        return here.gate if here else place.gate
 
     def _at(self, gate: Gate) -> _AtGate:
         """What is at a gate, which from now on goes by this rule."""
@@ -239,11 +254,12 @@ class Waiting:
 
     def _end(self, place: Place, status: int = 0) -> None:
         place.is_held = False
-        self._at(place.gate).held.pop(place.ticket, None)
+        if here := self._gates.get(place.gate.tag):
+            here.held.pop(place.ticket, None)
         self._deliver(lambda: self._leave(place, status))
 
     async def _leave(self, place: Place, status: int) -> None:
-        reply = await self._store.leave(place.gate, ticket=place.ticket, status=status)
+        reply = await self._store.leave(self._rule(place), ticket=place.ticket, status=status)
         self._wake(*reply.granted.split())
         if reply.reason:
             event(

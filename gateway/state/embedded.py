@@ -16,7 +16,8 @@ class EmbeddedLink:
     """A link (`link.Link`) to a store of its own, which goes with it."""
 
     def __init__(self) -> None:
-        self._store = FakeAsyncRedis(version=(6, 2), decode_responses=True)
+        # A timeout is kept by `wait_for`, which may swallow a cancellation before Python 3.12.
+        self._store = FakeAsyncRedis(version=(6, 2), decode_responses=True, socket_timeout=None)
 
     async def call(self, *command: Argument) -> Any:
         """Run a command. Nothing is waited for."""

@@ -10,7 +10,7 @@ import msgspec
 from gateway.core.gate import Gate
 from gateway.state.grants import Channels
 from gateway.state.keys import Keys
-from gateway.state.replies import Reply
+from gateway.state.replies import Reply, StatusReply
 from gateway.state.store import Runner
 
 
@@ -117,6 +117,11 @@ class GateStore:
     async def reap(self, gate: Gate) -> None:
         """Take back the places of the dead, whoever waits or does not."""
         await self.poll(gate, replica="", waiting=(), held=(), lease_ms=0)
+
+    async def forget(self, tag: str) -> bool:
+        """Forget a gate and what was learned there. Returns whether nobody was in it."""
+        reply = await self._runner.run("gate_forget", self._keys.gate(tag), {})
+        return msgspec.convert(reply, StatusReply).status == "done"
 
     async def leave(self, gate: Gate, *, ticket: str, status: int) -> LeaveReply:
         """Give a place back, or give up waiting. `status` is the upstream's, 0 for none."""

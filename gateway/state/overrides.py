@@ -16,6 +16,7 @@ from gateway.state.replies import OverridesReply
 
 OFFLOAD = "offload"
 """The field of the offload policy."""
+_YEAR_10000_MS = 253_402_300_800_000
 
 
 def read_overrides(reply: OverridesReply) -> Overrides:
@@ -79,6 +80,8 @@ def _offload(text: str) -> SetOffload | None:
         return None
     location = unquote(words.get("location", ""))
     if not location or not 0 < wait_s < math.inf or any(n is not None and n < 1 for n in counts):
+        return None
+    if not 0 <= at_ms < _YEAR_10000_MS:
         return None
     engine_queue_limit, max_input_tokens = counts
     policy = Offload(

@@ -13,7 +13,7 @@ import msgspec
 from gateway.core.supply import QuotaState, Supply
 from gateway.state.coordinator_store import Fenced
 from gateway.state.keys import Keys
-from gateway.state.replies import RenewReply, Reply, StatusReply
+from gateway.state.replies import CountReply, RenewReply, Reply, StatusReply
 from gateway.state.store import Runner
 
 R = TypeVar("R", bound=Reply)
@@ -64,6 +64,10 @@ class SupplyStore:
             "put_back": int(put_back),
         }
         return (await self._call(RenewReply, "supply_renew", pool, args)).unknown.split()
+
+    async def reap(self, pool: str) -> int:
+        """Take back the places of the dead. Returns how many."""
+        return (await self._call(CountReply, "supply_reap", pool, {})).count
 
     async def state(self, pool: str) -> tuple[QuotaState | None, int, int]:
         """How a quota stands, `None` while nobody has reported; places held; the server's time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -23,7 +23,12 @@ _FORKING.set_forkserver_preload(
 
 def start(args: Sequence[str], env: Mapping[str, str], folder: Path, log: Path) -> BaseProcess:
     """Start a command in a folder, with an environment of its own, its words at the log's end."""
-    process = _FORKING.Process(target=_run, args=(args, env, folder, log), daemon=True)
+    return fork(_run, args, env, folder, log)
+
+
+def fork(target: Callable[..., None], *args: object) -> BaseProcess:
+    """Run a module's function in a process of its own."""
+    process = _FORKING.Process(target=target, args=args, daemon=True)
     process.start()
     return process
 

@@ -1,14 +1,13 @@
-"""One replica's gates as a process: `gate_worker REDIS_URL UPSTREAM ID LEASE_MS`.
+"""One replica's gates as a process, which is told what to do through a unix socket.
 
-Lines on stdin start requests, `<how many> <seconds at the upstream> <limit> <how long to wait>`.
-Each request waits at the gate, then calls the upstream, a unix socket, and is a line on stdout:
-`<ticket> <number>`, or `saturated`. It ends when stdin does and no request is left.
+Lines from there start requests, `<how many> <seconds at the upstream> <limit> <how long to wait>`.
+Each request waits at the gate, then calls the upstream, a unix socket, too, and is a line back:
+`<ticket> <number>`, or `saturated`. It ends when no more lines come and no request is left.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 
 import uvloop
 
@@ -40,8 +39,12 @@ KEY = "sk-upstream"
 TIMEOUT_S = 2.0
 
 
-async def work(redis_url: str, upstream: str, replica_id: str, lease_ms: int) -> None:
-    """Do as stdin says."""
+def main(redis_url: str, upstream: str, orders: str, replica_id: str, lease_ms: int) -> None:
+    """Do as one is told at the socket `orders`."""
+    uvloop.run(_work(redis_url, upstream, orders, replica_id, lease_ms))
+
+
+async def _work(redis_url: str, upstream: str, orders: str, replica_id: str, lease_ms: int) -> None:
     keys = Keys()
     channels = Channels(keys)
     runner = connect(redis_url, load_all(folder()), socket_timeout_s=TIMEOUT_S)
@@ -59,7 +62,7 @@ async def work(redis_url: str, upstream: str, replica_id: str, lease_ms: int) ->
         try:
             place = await limiter.enter(ROUTE, KEY)
         except UpstreamSaturated:
-            print("saturated", flush=True)
+            answers.write(b"saturated\n")
             return
         assert place
         reader, writer = await asyncio.open_unix_connection(upstream)
@@ -71,14 +74,11 @@ async def work(redis_url: str, upstream: str, replica_id: str, lease_ms: int) ->
         finally:
             writer.close()
             limiter.leave(place, 200)
-        print(place.ticket, place.number, flush=True)
+        answers.write(f"{place.ticket} {place.number}\n".encode())
 
-    stdin = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    print("ready", flush=True)
+    told, answers = await asyncio.open_unix_connection(orders)
     async with asyncio.TaskGroup() as requests:
-        while line := await stdin.readline():
+        while line := await told.readline():
             count, hold_s, limit, wait_s = line.split()
             rule = UpstreamConcurrency(
                 initial=int(limit),
@@ -93,8 +93,5 @@ async def work(redis_url: str, upstream: str, replica_id: str, lease_ms: int) ->
     running.cancel()
     await asyncio.wait({running})
     await runner.close()
-
-
-if __name__ == "__main__":
-    _, redis_url, upstream, replica_id, lease_ms = sys.argv
-    uvloop.run(work(redis_url, upstream, replica_id, int(lease_ms)))
+    answers.close()
+    await answers.wait_closed()

@@ -7,10 +7,10 @@ import contextlib
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import redis
@@ -19,8 +19,8 @@ from msgspec import Struct, field
 from gateway.admission.secret import Secret
 from gateway.core.digests import upstream_key_id
 from gateway.state.keys import Keys
+from tests.cluster import forked, gate_worker
 from tests.cluster.gate_worker import KEY, ROUTE, SECRET
-from tests.cluster.harness import ROOT
 
 SOON_S = 30.0
 """Far beyond what anything here takes."""
@@ -93,21 +93,21 @@ class Worker(Struct, eq=False):
     """One replica as a process."""
 
     id: str
-    process: asyncio.subprocess.Process
+    process: BaseProcess
+    orders: asyncio.StreamWriter
     answers: list[str] = field(default_factory=list)
     """A line per request that is over."""
     told: asyncio.Event = field(default_factory=asyncio.Event)
 
     def start(self, count: int, *, hold_s: float, limit: int = 8, wait_s: float = 60) -> None:
         """Have requests come."""
-        assert self.process.stdin
-        self.process.stdin.write(f"{count} {hold_s} {limit} {wait_s}\n".encode())
+        self.orders.write(f"{count} {hold_s} {limit} {wait_s}\n".encode())
 
-    async def listen(self) -> None:
-        assert self.process.stdout
-        while line := await self.process.stdout.readline():
-            self.answers.append(line.decode().strip())
-            self.told.set()
+    async def listen(self, lines: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := await lines.readline():
+                self.answers.append(line.decode().strip())
+                self.told.set()
 
     async def answered(self, count: int) -> list[str]:
         """Wait until so many requests are over, or more."""
@@ -118,14 +118,18 @@ class Worker(Struct, eq=False):
         return self.answers
 
     def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        assert self.process.pid
+        os.kill(self.process.pid, number)
+
+    async def ended(self) -> int | None:
+        """Wait for the end; returns the exit status."""
+        await asyncio.to_thread(self.process.join, SOON_S)
+        return self.process.exitcode
 
     async def finish(self) -> None:
         """Let it end when all is over."""
-        assert self.process.stdin
-        self.process.stdin.close()
-        async with asyncio.timeout(SOON_S):
-            assert await self.process.wait() == 0
+        self.orders.write_eof()
+        assert await self.ended() == 0
 
 
 @contextlib.asynccontextmanager
@@ -133,26 +137,27 @@ async def worker(
     redis_url: str, upstream: Upstream, replica_id: str, *, lease_ms: int = 15_000
 ) -> AsyncIterator[Worker]:
     """A replica, gone at the end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.cluster.gate_worker"),
-        *(redis_url, str(upstream.path), replica_id, str(lease_ms)),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+    come: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    path = upstream.path.with_name(f"{replica_id}.sock")
+    server = await asyncio.start_unix_server(lambda *streams: come.put_nowait(streams), path)
+    process = forked.fork(
+        gate_worker.main, redis_url, str(upstream.path), str(path), replica_id, lease_ms
     )
-    made = Worker(replica_id, process)
-    listening = asyncio.create_task(made.listen())
     try:
-        assert await made.answered(1) == ["ready"]
-        made.answers.clear()
-        yield made
-    finally:
-        if process.returncode is None:
+        async with asyncio.timeout(SOON_S):
+            lines, orders = await come.get()
+        made = Worker(replica_id, process, orders)
+        listening = asyncio.create_task(made.listen(lines))
+        try:
+            yield made
+        finally:
             process.kill()
-        await process.wait()
-        await listening
+            await listening
+            orders.close()
+    finally:
+        process.kill()
+        process.join(SOON_S)
+        server.close()
 
 
 class Watched:

@@ -97,7 +97,7 @@ async def test_a_killed_replica_gives_its_places_back_and_its_waiters_are_skippe
 
     # When it is killed
     a.signal(signal.SIGKILL)
-    await a.process.wait()
+    await a.ended()
 
     # Then the others pass in their order, and in the end eight at a time again
     for other, count in ((b, 53), (c, 50)):

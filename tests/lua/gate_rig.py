@@ -98,6 +98,9 @@ class GateRig(Rig):
         )
         return msgspec.convert(reply, LeaveReply)
 
+    def forget(self) -> str:
+        return self.run("gate_forget")[0]
+
     def gate(self) -> GateReply:
         reply = self.run("gate_state", limit=self.limit, most=self.most)
         return msgspec.convert(reply, GateReply)

@@ -227,6 +227,18 @@ def one_frozen(rig: Rig) -> None:
     rig.later(CONFIRM_MS)
 
 
+def left_behind(rig: Rig) -> None:
+    """A gate with nobody in it, but for what some have been known by."""
+    gate = GateRig.beside(rig)
+    gate.answered(429)
+    rig.client.hset(rig.keys["gate_tickets"], "dead.1", "lease_ms=15000")
+    rig.client.sadd(rig.keys["gate_frozen"], "dead")
+
+
+def forget_gate(rig: Rig) -> None:
+    assert GateRig.beside(rig).forget() == "done"
+
+
 def stand_in_line(rig: Rig) -> None:
     gate = GateRig.beside(rig)
     gate.limit = 1
@@ -255,6 +267,15 @@ def take_supply_known(rig: Rig) -> None:
     rig.later(1)
     take_supply(rig)
     rig.later(1)
+
+
+def a_dead_place(rig: Rig) -> None:
+    assert SupplyRig.beside(rig).place("dead.1") == "taken"
+    rig.later(LEASE_MS)
+
+
+def reap_places(rig: Rig) -> None:
+    assert SupplyRig.beside(rig).reap() == 1
 
 
 HAPPY: dict[str, tuple[Step, Step]] = {
@@ -288,6 +309,7 @@ HAPPY: dict[str, tuple[Step, Step]] = {
     "supply_take": (know_quota, take_supply),
     "supply_release": (take_supply_known, lambda rig: SupplyRig.beside(rig).release("r.1", 1)),
     "supply_renew": (take_supply_known, lambda rig: SupplyRig.beside(rig).renew("r.1")),
+    "supply_reap": (a_dead_place, reap_places),
     "supply_report": (take_supply_known, know_quota),
     "supply_state": (take_supply_known, lambda rig: SupplyRig.beside(rig).run("supply_state")),
     "drop_stale_pin": (pinned, drop_stale_pin),
@@ -301,6 +323,7 @@ HAPPY: dict[str, tuple[Step, Step]] = {
     "gate_confirm": (one_granted, lambda rig: GateRig.beside(rig).confirm("b.1")),
     "gate_poll": (one_frozen, lambda rig: GateRig.beside(rig).poll("a", held="a.1")),
     "gate_leave": (one_frozen, lambda rig: GateRig.beside(rig).leave("a.1", 429)),
+    "gate_forget": (left_behind, forget_gate),
     "gate_state": (one_frozen, lambda rig: GateRig.beside(rig).gate()),
     "key_make": (nothing, make_key),
     "key_change": (make_key, change_key),

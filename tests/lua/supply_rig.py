@@ -40,6 +40,9 @@ class SupplyRig(Rig):
         args = {"ids": " ".join(claims), "lease_ms": LEASE_MS, "put_back": put_back}
         return self.run("supply_renew", **args)[1].split()
 
+    def reap(self) -> int:
+        return self.run("supply_reap")[1]
+
     def report(
         self,
         used: float,

@@ -146,6 +146,17 @@ class TestALimitThatIsBroughtAlong:
         assert gate.heard("b") == ["b.1", "b.2"]
         assert gate.line() == ["b.3", "c.1"]
 
+    def test_is_not_brought_back_by_who_has_waited_and_goes_over_it(self, gate: GateRig) -> None:
+        gate.hear("b")
+        gate.enter("a.1", limit=1)
+        gate.enter("b.1", limit=1)
+        gate.enter("b.2", limit=1)
+        assert gate.enter("c.1", limit=2).status == "waiting"
+
+        assert gate.enter("b.2", wait="over", limit=1).status == "held"
+
+        assert gate.gate().limit == 2
+
     def test_takes_no_place_from_who_has_one_when_it_is_lowered(self, gate: GateRig) -> None:
         for ticket in ("a.1", "a.2", "a.3"):
             gate.enter(ticket, limit=3)

@@ -53,6 +53,7 @@ REPLIES = {
     "supply_take": replies.StatusReply,
     "supply_release": replies.StatusReply,
     "supply_renew": replies.RenewReply,
+    "supply_reap": replies.CountReply,
     "supply_report": replies.StatusReply,
     "supply_state": supply_store.SupplyReply,
     "read_outcomes": coordinator_store.OutcomesReply,
@@ -79,6 +80,7 @@ REPLIES = {
     "gate_confirm": gate_store.ConfirmReply,
     "gate_poll": gate_store.PollReply,
     "gate_leave": gate_store.LeaveReply,
+    "gate_forget": replies.StatusReply,
     "gate_state": gate_store.GateReply,
     "pool_take": pool_store.TakeReply,
     "pool_release": pool_store.ReleaseReply,
@@ -100,8 +102,8 @@ FREEING = (
         "pool_remove",
     }
     | {"lease", "tidy_model", "drop_stale_pin"}
-    | {"gate_confirm", "gate_poll", "gate_leave"}
-    | {"supply_release"}
+    | {"gate_confirm", "gate_poll", "gate_leave", "gate_forget"}
+    | {"supply_release", "supply_reap"}
 )
 
 each_verb = pytest.mark.parametrize("name", VERBS)

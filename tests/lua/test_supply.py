@@ -136,6 +136,17 @@ class TestPlaces:
 
         assert (refused, supply.place("r.3"), supply.place("r.4")) == ("full", "taken", "full")
 
+    def test_of_the_dead_come_back_though_nobody_takes_another(self, supply: SupplyRig) -> None:
+        supply.place("dead.1"), supply.place("r.1")
+        supply.later(LEASE_MS - 1)
+        supply.renew("r.1")
+        assert supply.reap() == 0
+
+        supply.later(1)
+
+        assert supply.reap() == 1
+        assert supply.client.zrange(supply.keys["places"], 0, -1) == ["r.1"]
+
     def test_that_were_lost_are_named_and_put_back_when_asked_for(self, supply: SupplyRig) -> None:
         supply.place("r.1")
         supply.client.delete(supply.keys["places"])
@@ -159,6 +170,12 @@ class TestPlaces:
         supply.later(-10 * LEASE_MS)  # the clock was set back
 
         assert supply.place("r.3") == "taken"
+
+    def test_count_though_the_clock_has_been_set_back_a_little(self, supply: SupplyRig) -> None:
+        supply.place("r.1"), supply.place("r.2")
+        supply.later(-1)
+
+        assert supply.place("r.3") == "full"
 
     def test_need_no_report(self, supply: SupplyRig) -> None:
         assert supply.used() is None

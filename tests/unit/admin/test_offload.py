@@ -125,6 +125,8 @@ async def test_a_policy_without_effect_says_why(store: Embedded) -> None:
         "location=a wait_s=x",
         "location=a wait_s=1 engine_queue_limit=0",
         "location=a wait_s=1 max_input_tokens=1.5",
+        "location=a wait_s=1 at_ms=-1",
+        "location=a wait_s=1 at_ms=9999999999999999",
     ],
 )
 async def test_what_somebody_has_edited_into_nonsense_is_no_policy(

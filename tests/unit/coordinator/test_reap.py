@@ -9,14 +9,17 @@ import pytest
 from coordinator.current import Known
 from coordinator.reap import PAGE, Reaper
 from gateway.config.result import Config
+from gateway.config.upstream_schema import UpstreamConcurrency
 from gateway.core.gate import Gate
 from gateway.core.prompt import Prompt
+from gateway.core.supply import Supply
 from gateway.state.caller_store import CallerStore
 from gateway.state.coordinator_store import Fenced
 from gateway.state.decision import Decision
 from gateway.state.gate_store import GateStore
 from gateway.state.grants import Channels
 from gateway.state.policy import Policy
+from gateway.state.supply_store import SupplyStore
 from tests.fakes.builders import config, model, route
 from tests.unit.coordinator.conftest import EPOCH, Rig, current
 
@@ -30,6 +33,7 @@ def reaper_of(rig: Rig, known: Known) -> Reaper:
         rig.coordinator,
         CallerStore(rig.runner, rig.keys),
         GateStore(rig.runner, rig.keys, Channels(rig.keys)),
+        supplies=SupplyStore(rig.runner, rig.keys),
         known=known,
         tally=rig.tally,
         reaper="c1",
@@ -199,6 +203,84 @@ async def test_places_and_waiters_of_the_dead_leave_a_gate_that_nobody_comes_to(
 
     state = await gates.state(gate)
     assert (state.in_flight, state.waiting, state.aside) == (0, 0, 0)
+
+
+LEARNED = Gate(tag="u:acme:0123456789ab", limit=2, most=64, interval=1)
+ENGINE = Gate(tag="e:localhost:8000@host-b", limit=1)
+
+
+async def test_places_of_the_dead_go_on_by_the_limit_that_is_configured_now(rig: Rig) -> None:
+    gates = GateStore(rig.runner, rig.keys, Channels(rig.keys))
+    client = rig.client.pubsub()
+    client.subscribe(f"{rig.keys.grants()}live")
+    assert client.get_message(timeout=5)
+    # Given a limit of six that was learned, which may be but two by now, and four in line
+    rig.client.hset(rig.keys.gate(LEARNED.tag)["gate"], "limit", "6")
+    for number in range(10):
+        await gates.enter(LEARNED, ticket=f"live.{number}", wait="line", lease_ms=60_000)
+    assert (await gates.state(LEARNED)).waiting == 4
+    expire(rig, rig.keys.gate(LEARNED.tag)["gate_holders"])
+
+    await clean(rig, config(upstream_concurrency=UpstreamConcurrency(initial=1, max=2)))
+
+    state = await gates.state(LEARNED)
+    assert (state.in_flight, state.waiting) == (2, 2)
+    client.close()
+
+
+@pytest.mark.parametrize("gate", [LEARNED, ENGINE], ids=["account", "engine"])
+async def test_gate_that_no_route_leads_to_is_forgotten_with_all_that_was_in_it(
+    rig: Rig, gate: Gate
+) -> None:
+    gates = GateStore(rig.runner, rig.keys, Channels(rig.keys))
+    for number in range(20):
+        await gates.enter(gate, ticket=f"dead.{number}", wait="line", lease_ms=60_000)
+    reaper = await clean(rig)
+    assert rig.client.exists(*rig.keys.gate(gate.tag).values()), "while somebody may be there"
+
+    expire(rig, rig.keys.gate(gate.tag)["gate_holders"])
+    await reaper.tidy(EPOCH)
+    expire(rig, rig.keys.gate(gate.tag)["gate_aside"])
+    await reaper.tidy(EPOCH)
+
+    assert not rig.client.exists(*rig.keys.gate(gate.tag).values())
+
+
+@pytest.mark.parametrize("gate", [LEARNED, ENGINE], ids=["account", "engine"])
+async def test_what_was_learned_at_a_gate_stays_while_a_route_leads_there(
+    rig: Rig, gate: Gate
+) -> None:
+    gates = GateStore(rig.runner, rig.keys, Channels(rig.keys))
+    await gates.enter(gate, ticket="r.1", wait="line", lease_ms=60_000)
+    await gates.leave(gate, ticket="r.1", status=429)
+    before = rig.client.hgetall(rig.keys.gate(gate.tag)["gate"])
+    assert before
+    to_account = route("a", provider=" acme ")
+    to_engine = route("b", base_url="http://LOCALHOST:8000/v1")
+
+    await clean(rig, config(model(to_account, to_engine)))
+
+    assert rig.client.hgetall(rig.keys.gate(gate.tag)["gate"]) == before
+
+
+async def test_gate_stays_where_it_is_not_certain_that_no_route_leads_there(rig: Rig) -> None:
+    key = rig.keys.gate(LEARNED.tag)["gate"]
+    rig.client.hset(key, "limit", "6")
+
+    await clean(rig, digest="other")
+
+    assert rig.client.hgetall(key) == {"limit": "6"}
+
+
+async def test_places_that_the_dead_have_of_an_account_end_with_their_lease(rig: Rig) -> None:
+    supplies = SupplyStore(rig.runner, rig.keys)
+    plan = Supply(kind="places", pool="team/plan", limit=9)
+    assert await supplies.take(plan, claim="r1.1", lease_ms=60_000) == "taken"
+    rig.client.zadd(rig.keys.supply(plan.pool)["places"], {"dead.1": 5, "dead.2": 6})
+
+    await clean(rig)
+
+    assert rig.client.zrange(rig.keys.supply(plan.pool)["places"], 0, -1) == ["r1.1"]
 
 
 async def test_models_that_are_served_are_looked_at_by_each_new_leader_at_once(rig: Rig) -> None:

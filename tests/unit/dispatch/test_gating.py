@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+import httpx
 import pytest
 from msgspec.structs import replace
 
@@ -98,6 +99,33 @@ async def test_a_caller_that_leaves_takes_its_place_along(route: Route, streamed
     task = asyncio.create_task(send(route, Answer([ROLE, hold]), gates, streamed=streamed))
     await hold.reached.wait()
     task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert gates.left == [("a", None)]
+
+
+async def test_a_place_is_given_back_though_the_caller_leaves_while_its_upstream_is_closed(
+    route: Route,
+) -> None:
+    gates, silent, closing = ScriptedGates(), Hold(), Hold()
+
+    class SlowToClose(Upstreams):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            response = await super().handle_async_request(request)
+            response.stream.aclose = closing.wait  # type: ignore[method-assign,union-attr]
+            return response
+
+    dispatcher = Dispatcher({"http1": SlowToClose(a=Answer([ROLE, silent]))}, gates=gates)
+
+    async def ask() -> None:
+        async with dispatcher.open_stream(route, chat(stream=True), request_id="r") as frames:
+            async for _ in frames:
+                pass
+
+    task = asyncio.create_task(ask())
+    for reached in (silent, closing):
+        await reached.reached.wait()
+        task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert gates.left == [("a", None)]

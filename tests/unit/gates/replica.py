@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from gateway.admission.secret import Secret
 from gateway.config.upstream_schema import UpstreamConcurrency
@@ -30,6 +30,8 @@ SOON_S = 10.0
 """Far beyond any wait that is meant; what takes longer hangs."""
 ROUTE = builders.route(provider="openai")
 TWO = UpstreamConcurrency(initial=2)
+
+T = TypeVar("T")
 
 
 class GateReplica:
@@ -61,7 +63,7 @@ class GateReplica:
         self.limiter = UpstreamLimiter(self.waiting, Secret(secret), settings)
         self.hold = EngineHold(self.waiting, acquire_timeout_s=settings.acquire_timeout)
         self._under_way: set[asyncio.Task[None]] = set()
-        self._lined_up: list[asyncio.Task[Place]] = []
+        self._started: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self.waiting.run())
@@ -73,7 +75,7 @@ class GateReplica:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        ending = [self._running, *self._lined_up]
+        ending = [self._running, *self._started]
         for task in ending:
             task.cancel()
         await asyncio.wait(ending)
@@ -92,6 +94,11 @@ class GateReplica:
         task = asyncio.create_task(until_heard())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
+
+    def start(self, request: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Have a request come, which ends with the replica at the latest."""
+        self._started.append(asyncio.create_task(request))
+        return self._started[-1]
 
     async def settled(self) -> None:
         """Wait until the store knows all that has been left."""
@@ -118,8 +125,7 @@ class GateReplica:
         lined_up = []
         for _ in range(count):
             before = (await self.state()).waiting
-            lined_up.append(asyncio.create_task(self.enter()))
-            self._lined_up.append(lined_up[-1])
+            lined_up.append(self.start(self.enter()))
             await self.until(lambda state, n=before: state.waiting == n + 1)
         return lined_up
 

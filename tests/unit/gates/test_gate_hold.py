@@ -38,7 +38,7 @@ def at(limit: int = 1) -> Gate:
 async def lined_up(replica: GateReplica, limit: int = 1) -> asyncio.Task[Place]:
     """One more that stands in line."""
     before = (await replica.state(at())).waiting
-    waiting = asyncio.create_task(enter(replica, limit))
+    waiting = replica.start(enter(replica, limit))
     is_there: Callable[[GateReply], bool] = lambda state: state.waiting == before + 1  # noqa: E731
     await replica.until(is_there, at())
     return waiting
@@ -132,13 +132,12 @@ async def test_a_higher_limit_lets_those_in_line_pass_before_who_brings_it(
     await enter(replica)
     waiting = await lined_up(replica)
 
-    newcomer = asyncio.create_task(enter(replica, limit=2))
+    newcomer = replica.start(enter(replica, limit=2))
 
     async with asyncio.timeout(SOON_S):
         await waiting
     await replica.until(lambda state: state.waiting == 1, at())
     assert not newcomer.done()
-    newcomer.cancel()
 
 
 async def test_who_is_cancelled_leaves_no_trace(replica: GateReplica) -> None:

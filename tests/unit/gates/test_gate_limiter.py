@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -46,7 +48,7 @@ class TestTheLine:
 
         # When one is done, and another comes at once
         replica.limiter.leave(places[0], 200)
-        newcomer = asyncio.create_task(replica.enter())
+        newcomer = replica.start(replica.enter())
 
         # Then each waits for who was there before
         for waiting, then in zip(
@@ -157,6 +159,50 @@ class TestWhoGivesUp:
         assert (await replica.state()).in_flight == 0
 
 
+class TestTheLog:
+    @pytest.fixture
+    def said(self, caplog: pytest.LogCaptureFixture) -> Callable[[str], list[dict[str, Any]]]:
+        caplog.set_level(logging.INFO, "concord")
+        return lambda name: [r.fields for r in caplog.records if r.getMessage() == name]
+
+    async def test_has_each_change_of_the_limit_and_why(
+        self, url: str, keys: Keys, said: Callable[[str], list[dict[str, Any]]]
+    ) -> None:
+        rule = UpstreamConcurrency(initial=2, max=3, success_interval=1)
+        async with GateReplica(url, keys, settings=rule) as replica:
+            held, place = await replica.full()
+            await replica.leave(place, 200)
+            await replica.leave(held, None)
+            for status in (200, 429, 429, 429):
+                await replica.leave(await replica.enter(), status)
+
+            changes = [
+                (one["reason"], one["old_limit"], one["new_limit"])
+                for one in said("upstream_limit_changed")
+            ]
+            assert changes == [("probe", 2, 3), ("429_reverted_probe", 3, 2), ("429", 2, 1)]
+            gate = replica.limiter.gate(ROUTE, KEY)
+            assert gate
+            told = said("upstream_limit_changed")[0]
+            assert (told["provider"], told["key_fingerprint"]) == (
+                "openai",
+                gate.about["key_fingerprint"],
+            )
+            assert (told["in_flight"], told["waiting"]) == (1, 0)
+
+    async def test_has_who_got_no_place_in_time_without_its_key(
+        self, url: str, keys: Keys, said: Callable[[str], list[dict[str, Any]]]
+    ) -> None:
+        async with GateReplica(url, keys, settings=IMPATIENT) as replica:
+            await replica.full()
+            with pytest.raises(UpstreamSaturated):
+                await soon(replica.enter())
+
+            [line] = said("upstream_concurrency_saturated")
+            assert line["provider"] == "openai"
+            assert KEY not in str(line)
+
+
 class TestADeadline:
     async def test_that_comes_first_ends_the_wait_and_says_so(self, replica: GateReplica) -> None:
         await replica.full()
@@ -182,14 +228,13 @@ class TestADeadline:
 
     async def test_that_has_passed_never_joins_the_line(self, replica: GateReplica) -> None:
         await replica.full()
-        [waiting] = await replica.line_up()
+        await replica.line_up()
 
         with pytest.raises(UpstreamQueueWaitExpired):
             await soon(replica.limiter.enter(ROUTE, KEY, 0.0))
 
         await replica.settled()
         assert (await replica.state()).waiting == 1
-        waiting.cancel()
 
 
 class TestTheGate:
@@ -273,7 +318,7 @@ async def test_without_redis_it_is_the_state_that_is_unavailable(keys: Keys) -> 
 async def test_no_key_reaches_redis(redis_server: RedisServer, keys: Keys) -> None:
     async with GateReplica(redis_server.url, keys) as replica:
         await replica.full()
-        [waiting] = await replica.line_up()
+        await replica.line_up()
 
         with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
             gate = replica.limiter.gate(ROUTE, KEY)
@@ -281,4 +326,3 @@ async def test_no_key_reaches_redis(redis_server: RedisServer, keys: Keys) -> No
             kept = [client.hgetall(names[0]), client.hgetall(names[4])]
         assert all(kept)
         assert KEY not in f"{names} {kept}"
-        waiting.cancel()
