@@ -15,7 +15,8 @@ from gateway.config.load import environment
 
 def main() -> int:
     """Coordinate until stopped. Returns 0 when stopped, 1 when it could not start."""
-    # Until it works there is nothing to read anew, and no reason to die of being asked.
+    # Until it works there is nothing to read anew, and no reason to die of being asked. SIGTERM may
+    # end it at once and without a word, for it holds nothing yet.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     parser = argparse.ArgumentParser(prog="concord coordinator")
     parser.add_argument("--config", type=Path, required=True)

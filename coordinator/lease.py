@@ -54,7 +54,18 @@ class Lease:
         """Who had the lease when this process last asked; empty when nobody answered."""
         self.epoch: int | None = None
         """That of this process's work, while it leads."""
+        self.until_s = 0.0
+        """Until when that may go on, on the loop's clock."""
         self._last_epoch = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether work may be done right now.
+
+        To be asked before what must not be done twice: a process that was frozen goes on where it
+        was, and is cancelled a moment later.
+        """
+        return asyncio.get_running_loop().time() < self.until_s
 
     async def lead(self, work: Callable[[int], Awaitable[None]]) -> None:
         """Whenever nobody leads, become the leader and do `work` under that epoch. Never returns.
@@ -75,6 +86,7 @@ class Lease:
     async def _serve(self, until_s: float, work: Callable[[int], Awaitable[None]]) -> None:
         """Work until the lease is lost."""
         epoch = self.epoch = self._last_epoch
+        self.until_s = until_s
         event("leadership_gained", epoch=epoch)
         why = ""
         try:
@@ -94,7 +106,7 @@ class Lease:
         finally:
             level = logging.WARNING if why else logging.INFO
             event("leadership_lost", level=level, epoch=epoch, why=why or "stopped")
-            self.epoch = None
+            self.epoch, self.until_s = None, 0.0
 
     async def _keep(self, epoch: int, scope: asyncio.Timeout) -> None:
         """Renew the lease, and put the end of the work off by that."""
@@ -104,6 +116,7 @@ class Lease:
             if until_s is not None and self._last_epoch == epoch:
                 if not scope.expired():
                     scope.reschedule(until_s)
+                    self.until_s = until_s
             elif self.leader:
                 raise LeaseLost
 

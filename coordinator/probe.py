@@ -1,7 +1,8 @@
 """Health probes: GET /health of every local deployment, once in the whole cluster.
 
 What they find is published. Where `probe_effect` is `circuit` it also moves the circuits of the
-routes at that address.
+routes at that address. Only a 2xx is health; but a 3xx or 4xx comes from somebody who lives, such
+as a proxy that wants a key or an engine without `/health`: it is shown, and moves no circuit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import httpx
 from msgspec import Struct
 
 from coordinator.current import Known
+from coordinator.lease import Lease
 from coordinator.tally import Tally
 from gateway import __version__
 from gateway.config.result import Config
@@ -58,6 +60,11 @@ class Found(Struct, frozen=True, kw_only=True):
     """Whether there was a connection."""
     latency_ms: int
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether it says that the engine is not well, rather than nothing."""
+        return not self.healthy and (self.status is None or self.status >= 500)
+
 
 def targets_of(config: Config) -> list[Target]:
     """The addresses that a configuration has probed; none while `health_check` is 0."""
@@ -93,14 +100,14 @@ class Prober:
         known: Known,
         tally: Tally,
         *,
-        prober: str,
+        lease: Lease,
     ) -> None:
         self._store = store
         self._coordinator_store = coordinator_store
         self._transport = transport
         self._known = known
         self._tally = tally
-        self._prober = prober
+        self._lease = lease
 
     async def round(self, epoch: int) -> None:
         """Probe by the configuration of now, until there is another.
@@ -134,12 +141,13 @@ class Prober:
             await asyncio.sleep(random.uniform(0, min(FIRST_WITHIN_S, target.interval_s)))
         while True:
             async with places:
-                found = await self._ask(target)
-            failures = 0 if found.healthy else failures + 1
-            self._tally.add("probed")
-            self._tally.add("failed", int(not found.healthy))
-            with contextlib.suppress(StateUnavailable):  # when Redis is back it is old news
-                await self._tell(epoch, target, found, failures)
+                found = await self._ask(target) if self._lease.is_held else None
+            if found is not None:
+                failures = 0 if found.healthy else failures + int(found.is_failure)
+                self._tally.add("probed")
+                self._tally.add("failed", int(not found.healthy))
+                with contextlib.suppress(StateUnavailable):  # when Redis is back it is old news
+                    await self._tell(epoch, target, found, failures)
             await asyncio.sleep(_pause_s(target))
 
     async def _ask(self, target: Target) -> Found:
@@ -193,7 +201,7 @@ class Prober:
         circuit = await self._coordinator_store.record_probe(
             epoch,
             model_id,
-            prober=self._prober,
+            prober=self._lease.holder,
             location=location,
             outcome=outcome,
             live_replicas=self._known.live_replicas,
@@ -208,9 +216,11 @@ class Prober:
             )
 
     def _outcome(self, found: Found, failures: int) -> ProbeOutcome | None:
-        """What circuits are told of it; `None` while it has not failed often enough."""
+        """What circuits are told of it; `None` for nothing, as while it has not failed enough."""
         if found.healthy:
             return "passed"
+        if not found.is_failure:
+            return None
         if not found.was_reached:
             return "connect"
         return "failed" if failures >= self._known.current.policy.failure_threshold else None

@@ -239,7 +239,7 @@ def _number(tree: object, path: str) -> float:
     found = follow(tree, path)
     try:
         number = float(found)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise CannotTell(f"there is no number at {path}") from None
     if isinstance(found, bool) or not 0 <= number < float("inf"):
         raise CannotTell(f"there is no number of 0 or more at {path}")
@@ -256,6 +256,6 @@ def _date_ms(found: object) -> int:
         return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
     try:
         number = float(found)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0
     return 0 if not 0 <= number < 1e15 else round(number if number > 1e11 else number * 1000)

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from coordinator.current import Known
+from coordinator.lease import Lease
 from coordinator.tally import Tally
 from gateway.admission.cooling import cooling_after_failure, cooling_after_success, outcome_of
 from gateway.core.outcome import Outcome
@@ -69,13 +70,13 @@ class Recovery:
     """Tries endpoints of routes with `recovery_probes`."""
 
     def __init__(
-        self, store: Store, dispatcher: Dispatcher, known: Known, tally: Tally, *, prober: str
+        self, store: Store, dispatcher: Dispatcher, known: Known, tally: Tally, *, lease: Lease
     ) -> None:
         self._store = store
         self._dispatcher = dispatcher
         self._known = known
         self._tally = tally
-        self._prober = prober
+        self._lease = lease
         self._numbers = itertools.count(1)
         self._not_before_s: dict[str, float] = {}
         """Endpoint -> when to try it again, on the loop's clock; far away while it is tried."""
@@ -136,12 +137,13 @@ class Recovery:
         """Try an endpoint, if it may be, and have that count."""
         rests_s = 0.0
         try:
-            claim = f"{self._prober}.{next(self._numbers)}"
+            claim = f"{self._lease.holder}.{next(self._numbers)}"
             reply = await self._admit(model, route, how, claim)
             if reply is not None and reply.is_admitted:
                 result = Result(outcome=Outcome.NEUTRAL, used="unsent")
                 try:
-                    if reply.probe or how == "paused":  # else it has come back meanwhile
+                    is_out = reply.probe or how == "paused"  # else it has come back meanwhile
+                    if is_out and self._lease.is_held:
                         result = await self._ask(model, route, claim)
                 except asyncio.CancelledError:
                     # Nobody knows how it would have ended, and clients need not wait for its lease.

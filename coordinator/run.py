@@ -69,7 +69,7 @@ class Coordinator:
         self._secret = Secret(config.secret)
         pool_store = PoolStore(self._runner, keys)
         seal = Seal(config.secret) if config.secret else None
-        self._declarations = Declarations(pool_store, seal)
+        self._declarations = Declarations(pool_store, seal, self._secret)
         self._telling: set[asyncio.Task[None]] = set()
         self._pools = KeyPools(
             pool_store,
@@ -98,9 +98,9 @@ class Coordinator:
             self._transports["http1"],
             self._known,
             self._tally,
-            prober=holder,
+            lease=self.lease,
         )
-        self._recovery = Recovery(store, dispatcher, self._known, self._tally, prober=holder)
+        self._recovery = Recovery(store, dispatcher, self._known, self._tally, lease=self.lease)
         supplies = SupplyStore(self._runner, keys)
         self._calibrator = Calibrator(
             self._store, supplies, self._known, self._tally, reader=holder
@@ -113,7 +113,7 @@ class Coordinator:
             dispatcher,
             known=self._known,
             tally=self._tally,
-            prober=holder,
+            lease=self.lease,
         )
         self._reaper = Reaper(
             self._runner,
@@ -121,6 +121,7 @@ class Coordinator:
             self._store,
             CallerStore(self._runner, keys),
             GateStore(self._runner, keys, Channels(keys)),
+            supplies=supplies,
             known=self._known,
             tally=self._tally,
             reaper=holder,

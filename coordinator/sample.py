@@ -11,6 +11,7 @@ import itertools
 
 from coordinator.calibrate import Calibrator
 from coordinator.current import Known
+from coordinator.lease import Lease
 from coordinator.tally import Tally
 from gateway.config.routewise_schema import RoutewiseParams
 from gateway.config.routewise_settings import in_force
@@ -39,7 +40,7 @@ class Sampler:
         *,
         known: Known,
         tally: Tally,
-        prober: str,
+        lease: Lease,
     ) -> None:
         self._state = store
         self._store = coordinator_store
@@ -47,7 +48,7 @@ class Sampler:
         self._dispatcher = dispatcher
         self._known = known
         self._tally = tally
-        self._prober = prober
+        self._lease = lease
         self._numbers = itertools.count(1)
 
     async def run(self, epoch: int) -> None:
@@ -57,15 +58,22 @@ class Sampler:
         """
         replaced = self._known.replaced
         due_s: dict[str, float] = {}
+        under_way: dict[str, asyncio.Task[None]] = {}
         places = asyncio.Semaphore(self._most_at_a_time())
         async with asyncio.TaskGroup() as samples:
             while not replaced.is_set():
                 now_s = asyncio.get_running_loop().time()
                 for route, params in await self._routes():
+                    last = under_way.get(route.endpoint)
+                    if last and not last.done():  # else those in want of a place pile up
+                        continue
                     if now_s >= due_s.get(route.endpoint, 0.0) and self._is_idle(route, params):
                         due_s[route.endpoint] = now_s + params.routewise_probe_interval_sec
-                        samples.create_task(self._sample(epoch, route, params, places))
+                        work = self._sample(epoch, route, params, places)
+                        under_way[route.endpoint] = samples.create_task(work)
                 await asyncio.sleep(LOOK_S)
+            for task in under_way.values():
+                task.cancel()
 
     async def _routes(self) -> list[tuple[Route, RoutewiseParams]]:
         """Those of models that are to be sampled by now. Raises `StateUnavailable`."""
@@ -108,11 +116,13 @@ class Sampler:
     ) -> None:
         try:
             async with places:
+                if not self._lease.is_held:
+                    return
                 found = await sample(
                     self._dispatcher,
                     route,
                     timeout_s=params.routewise_probe_timeout_sec,
-                    request_id=f"req_{self._prober}.{next(self._numbers)}",
+                    request_id=f"req_{self._lease.holder}.{next(self._numbers)}",
                 )
         except StateUnavailable:
             return  # nobody says which key serves

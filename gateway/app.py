@@ -123,7 +123,7 @@ class Replica:
         self._pool_store = PoolStore(self._runner, keys)
         self._offload_log = OffloadLog(self._runner, keys)
         seal = Seal(config.secret) if config.secret else None
-        self._declarations = Declarations(self._pool_store, seal)
+        self._declarations = Declarations(self._pool_store, seal, self._secret)
         channels = Channels(keys)
         self._gate_store = GateStore(self._runner, keys, channels)
         self._waiting = Waiting(

@@ -20,6 +20,8 @@ a key or a prompt.
 
 from __future__ import annotations
 
+from gateway.core.masking import mask_keys
+
 
 class GatewayError(Exception):
     """An answer in the shape of an error: status, stable code, sentence for the client."""
@@ -33,8 +35,8 @@ class GatewayError(Exception):
     def __init__(
         self, message: str, *, param: str | None = None, retry_after_s: int | None = None
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = mask_keys(message)
+        super().__init__(self.message)
         self.param = param
         self.retry_after_s = retry_after_s
 

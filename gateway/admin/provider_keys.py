@@ -83,6 +83,8 @@ class ProviderKey(Struct, frozen=True, kw_only=True):
     mutes: Sequence[ShownMute] = ()
     made_at: datetime | None = None
     made_by: str | None = None
+    is_void: bool = False
+    """Whether it was declared under another secret, so that this counts for nothing."""
 
 
 class AllProviderKeys(Struct, frozen=True, kw_only=True):
@@ -157,7 +159,16 @@ class UpstreamKeys:
         return await self._shown(provider, digest)
 
     async def keep(self, asked: KeyTier) -> ProviderKey:
-        """Say whom a key is kept for wherever it comes from. Raises `NotFound`."""
+        """Say whom a key is kept for wherever it comes from.
+
+        Raises `InvalidRequest` and `NotFound`.
+        """
+        if not re.fullmatch(r"[0-9a-f]{12}", asked.key):
+            raise InvalidRequest(
+                "key must be the 12 hex digits by which GET /admin/provider-keys lists it, and not "
+                "the key itself.",
+                param="key",
+            )
         known = {one.key for one in await self._of(asked.provider)}
         if asked.key not in known:
             raise NotFound(
@@ -190,7 +201,10 @@ class UpstreamKeys:
         }
         digests = dict.fromkeys((*configured, *(one.key for one in declared.added)))
         digests |= dict.fromkeys(declared.min_roles)
-        return [_shown(provider, digest, configured, declared, mutes) for digest in digests]
+        mark = self._secret.mark
+        return [
+            _shown(provider, digest, configured, declared, mutes, mark=mark) for digest in digests
+        ]
 
     def _known_secret(self) -> bytes:
         if self._secret.key is None:
@@ -204,6 +218,8 @@ def _shown(
     configured: Mapping[str, str],
     declared: Declared,
     mutes: Sequence[Mute],
+    *,
+    mark: str,
 ) -> ProviderKey:
     added = next((one for one in declared.added if one.key == digest), None)
     kept_for = declared.min_roles.get(digest)
@@ -224,6 +240,7 @@ def _shown(
         ],
         made_at=datetime.fromtimestamp(added.made_ms / 1000, UTC) if added else None,
         made_by=added.made_by if added else None,
+        is_void=not digest.startswith(mark),
     )
 
 

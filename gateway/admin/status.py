@@ -11,6 +11,8 @@ from msgspec import Struct, structs
 from gateway.admin.calibration import calibrations
 from gateway.admin.gates import GateReader, GateStatus
 from gateway.admin.rows import Row, row_of, warnings_of
+from gateway.admin.void_keys import warn_of_void_keys
+from gateway.admission.secret import Secret
 from gateway.config.result import Config
 from gateway.core.overrides import Overrides
 from gateway.core.route import Model
@@ -19,6 +21,7 @@ from gateway.state.coordination import Coordination
 from gateway.state.heartbeats import Heartbeat, read_heartbeats
 from gateway.state.look import Look, Server, look_at
 from gateway.state.policy import Policy
+from gateway.state.pool_store import PoolStore
 from gateway.state.standing import Retries
 from gateway.state.store import Store
 
@@ -82,8 +85,19 @@ class _ModelStatus(Struct, frozen=True, kw_only=True):
 class StatusReader:
     """Reads the status under one configuration."""
 
-    def __init__(self, config: Config, store: Store, server: Server, gates: GateReader) -> None:
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        server: Server,
+        gates: GateReader,
+        *,
+        pool_store: PoolStore,
+        secret: Secret,
+    ) -> None:
         self._config = config
+        self._pool_store = pool_store
+        self._secret = secret
         self._gates = gates
         self._store = store
         self._server = server
@@ -96,6 +110,7 @@ class StatusReader:
             look_at(self._server), self._replicas(), self._store.coordinator()
         )
         learned = await calibrations(self._config, self._store)
+        void = await warn_of_void_keys(self._config, self._pool_store, self._secret, replicas)
         return Status(
             config_digest=self._config.digest,
             endpoints={id: found for one in models for id, found in one.endpoints.items()},
@@ -110,6 +125,7 @@ class StatusReader:
                 *_warn_of_coordinator(coordination, self._config),
                 *_warn_of_configs(replicas, self._config.digest),
                 *_warn_of_secrets(replicas),
+                *void,
                 *(f"replica {one.id} on {one.host} has fallen silent" for one in silent),
                 *(warning for one in models for warning in one.warnings),
                 *(warning for one in learned for warning in one.warnings()),

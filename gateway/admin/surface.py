@@ -117,7 +117,9 @@ class Admin(Surface):
         super().__init__(authenticator)
         self._store = store
         gates = GateReader(config, gate_store, pool_store, secret)
-        self._status = StatusReader(config, store, server, gates)
+        self._status = StatusReader(
+            config, store, server, gates, pool_store=pool_store, secret=secret
+        )
         routes = OffloadRoutes(config, store, offload_log)
         self._offloads = OffloadSurface(config, authenticator, routes, gates)
         self._routewise = RoutewiseSurface(config, authenticator, store, probes)

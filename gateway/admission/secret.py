@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from hashlib import blake2b
 
-from gateway.core.digests import keyed
+from gateway.core.digests import mark_of
 
 
 class Secret:
@@ -22,11 +22,8 @@ class Secret:
 
     @property
     def mark(self) -> str:
-        """Four hex digits that replicas with the same key share; empty while there is none.
-
-        Too few to test guesses on.
-        """
-        return keyed(self.key, b"mark", size=2).hexdigest() if self.key else ""
+        """What replicas with the same key share (`mark_of`); empty while there is none."""
+        return mark_of(self.key) if self.key else ""
 
     def adopt(self, salt: str) -> None:
         """Take the salt in force, unless there is a secret of the config's own."""

@@ -81,7 +81,15 @@ class OnRedis:
             secret = Secret(self._config.secret)
             secret.adopt((await open.store.replicas()).salt)
             gates = GateReader(self._config, open.gate_store, open.pool_store, secret)
-            return await StatusReader(self._config, open.store, open.server, gates).read()
+            reader = StatusReader(
+                self._config,
+                open.store,
+                open.server,
+                gates,
+                pool_store=open.pool_store,
+                secret=secret,
+            )
+            return await reader.read()
 
         return self._run(work)
 
@@ -95,8 +103,13 @@ class OnRedis:
 
     def examine_redis(self) -> Diagnosis:
         """Look at its Redis and all our keys in it."""
-        keys = Keys(self._config.settings.state.namespace)
-        return self._run(lambda open: examine(open.server, keys))
+
+        async def work(open: _Open) -> Diagnosis:
+            secret = Secret(self._config.secret)
+            secret.adopt((await open.store.replicas()).salt)
+            return await examine(self._config, open.server, open.store, open.pool_store, secret)
+
+        return self._run(work)
 
     def _run(self, work: Callable[[_Open], Awaitable[T]]) -> T:
         return asyncio.run(self._connected(work))

@@ -23,6 +23,7 @@ from gateway.config.problems import Problems, did_you_mean, join, within
 from gateway.config.result import KeyRecord, User
 from gateway.config.validate import read
 from gateway.core.limits import Limits
+from gateway.core.masking import looks_like_key
 
 T = TypeVar("T", KeyEntry, UserEntry, TeamEntry)
 
@@ -105,6 +106,9 @@ def build_key(
     problems: Problems,
 ) -> KeyRecord:
     """Read what a key says, all but its secret; `item` is the entry as written."""
+    for name in ("id", "user", "team"):
+        if looks_like_key(getattr(entry, name) or ""):
+            problems.error(join(path, name), "looks like a key", "it is public: logs show it")
     models = _models(entry, known.names, path, problems)
     user = known.users.get(entry.user or "")
     if entry.user is not None and user is None and not known.may_be_new:

@@ -24,6 +24,7 @@ from gateway.config.drafts import Surroundings
 from gateway.config.expand import Expansion, expand
 from gateway.config.keys import Callers, build_callers, sha256
 from gateway.config.location import is_shared
+from gateway.config.misplaced import keys_in, warn_of_misplaced_keys
 from gateway.config.models import Built, build_models
 from gateway.config.problems import Problems, did_you_mean, within
 from gateway.config.result import Config, Loaded
@@ -183,6 +184,8 @@ class _Loading:
             return _File(problems=problems, exists=True)
         expansion = expand(raw, self.env)
         problems.scrub(expansion.values)
+        problems.conceal(keys_in(expansion.tree))
+        warn_of_misplaced_keys(expansion.tree, problems)
         for broken in expansion.broken:
             problems.error(broken, "holds a ${ that names no variable", "a literal one is $${")
         for nested in expansion.nested:

@@ -1,7 +1,8 @@
 """What is wrong with a configuration, collected instead of raised.
 
-A `Problems` belongs to one file. It replaces every value that came from an environment variable
-by the variable's name before a message leaves it, so that no secret reaches a terminal or a log.
+A `Problems` belongs to one file. Before a message leaves it, it replaces every value that came from
+an environment variable by the variable's name, and keys by `[key]`: those that the file has, and
+what looks like one. So no secret reaches a terminal or a log.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gateway.core.masking import MASK, mask_keys
+
 _SHORTEST_SCRUBBED = 6
 """Shorter values (a port, `true`) would turn messages into riddles and hide nothing."""
+_SHORTEST_KEY = 8
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -39,12 +43,24 @@ class Problems:
         self.file = file
         self.found: list[Problem] = []
         self._scrubbed: dict[str, str] = {}
+        """Value to what stands in its place."""
 
     def scrub(self, values: Mapping[str, str]) -> None:
         """Replace these values by their variables' names in every later message."""
         self._scrubbed.update(
-            {value: name for value, name in values.items() if len(value) >= _SHORTEST_SCRUBBED}
+            {
+                value: f"${{{name}}}"
+                for value, name in values.items()
+                if len(value) >= _SHORTEST_SCRUBBED
+            }
         )
+
+    def conceal(self, keys: Iterable[str]) -> None:
+        """Leave these keys out of every later message."""
+        self._scrubbed = {
+            **{key: MASK for key in keys if len(key) >= _SHORTEST_KEY},
+            **self._scrubbed,
+        }
 
     def error(self, path: str, message: str, hint: str = "") -> None:
         """Note something that must be changed before the configuration can be served."""
@@ -70,7 +86,8 @@ class Problems:
 
     def _clean(self, text: str) -> str:
         for value in sorted(self._scrubbed, key=len, reverse=True):
-            text = text.replace(value, "${" + self._scrubbed[value] + "}")
+            text = text.replace(value, self._scrubbed[value])
+        text = mask_keys(text)
         # Half a character, such as a file name that is no text, cannot be printed.
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

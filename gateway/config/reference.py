@@ -87,7 +87,7 @@ and changes nothing.
 |---|---|
 | `MODELS_CONFIG_PATH`, `ROUTING_CONFIG_PATH` | other places of the two files |
 | `CONCORD_ADMIN_KEY` | a key that is always an administrator's |
-| `CONCORD_SECRET` | what ids of callers and digests of prompts are keyed with in Redis |
+| `CONCORD_SECRET` | what ids and digests are keyed with in Redis, and added keys encrypted |
 | `<PROVIDER>_API_KEY`, `…_API_KEY1` to `20` | more keys for all routes with this `provider` |
 | `CONCORD_HOST_ID` | this host's name in the locations of local engines (default: hostname) |
 
@@ -121,8 +121,12 @@ A key with a `min_role` is spent for callers of this role and above alone, and b
 one key is written more than once under a provider, the most restrictive role counts. Among the keys
 that a caller may use, the first serves; one that is refused (401, 402, 403, 429) is left alone in
 the whole cluster for `upstream_keys.mute_seconds`, while another takes its place, also within the
-same request, which never goes out twice with one key. A caller stays with its key for five
+same request, which never goes to a route twice with one key. A caller stays with its key for five
 minutes. A route with one key that is kept for nobody asks nobody, and sends it.
+
+Keys that are added at run time, and what is said there of others, hold under one `CONCORD_SECRET`.
+After a change of it they count for nothing, so that a key that was kept for a role is everybody's:
+`concord status` and `concord redis doctor` list them and what to do.
 
 ## Waiting, and what relieves it
 

@@ -269,7 +269,8 @@ class RoutingFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Meta(
             description="`report`: what health probes find is shown. `circuit`: "
             "failure_threshold failed ones in a row open the circuit, and a passed one closes it: "
-            "for engines whose /health tells whether they can serve."
+            "for engines whose /health tells whether they can serve. 2xx passes; 3xx and 4xx, as "
+            "from a proxy that wants a key, are shown as unhealthy and move no circuit."
         ),
     ] = "report"
     probe_concurrency: Annotated[

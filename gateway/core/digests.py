@@ -19,8 +19,16 @@ def keyed(secret: bytes, purpose: bytes, *, size: int = 8) -> blake2b:
     return blake2b(key=key, person=purpose, digest_size=size)
 
 
+def mark_of(secret: bytes) -> str:
+    """Four hex digits by which secrets are told apart: too few to test guesses on."""
+    return keyed(secret, b"mark", size=2).hexdigest()
+
+
 def upstream_key_id(secret: bytes, key: str) -> str:
-    """The 12 hex digits by which the cluster knows an upstream key."""
-    digest = keyed(secret, b"upstream key", size=6)
+    """The 12 hex digits by which the cluster knows an upstream key.
+
+    The first four are the secret's mark: it shows what another secret has made unknown.
+    """
+    digest = keyed(secret, b"upstream key", size=4)
     digest.update(key.encode())
-    return digest.hexdigest()
+    return mark_of(secret) + digest.hexdigest()

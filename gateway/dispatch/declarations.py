@@ -12,11 +12,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gateway.admission.secret import Secret
 from gateway.core.route import UpstreamKey
 from gateway.dispatch.sealing import CannotOpen, Seal
 from gateway.errors import ScriptBug, StateUnavailable
 from gateway.state.pool_store import AddedKey, Declared, PoolStore
-from gateway.telemetry.logs import event
+from gateway.telemetry.logs import Once, event
 
 WATCH_S = 2.0
 
@@ -42,11 +43,13 @@ class ProviderKeys(Struct, frozen=True, kw_only=True):
 class Declarations:
     """Of all providers that have been asked for. Lives as long as the replica."""
 
-    def __init__(self, store: PoolStore, seal: Seal | None) -> None:
+    def __init__(self, store: PoolStore, seal: Seal | None, secret: Secret) -> None:
         """Without a seal no key that was added can be read."""
         self._store = store
         self._seal = seal
+        self._secret = secret
         self._known: dict[str, ProviderKeys] = {}
+        self._told = Once()
 
     def of(self, provider: str) -> ProviderKeys | None:
         """What is known, without asking; `None` before the first reading."""
@@ -59,6 +62,7 @@ class Declarations:
         if known is None or declared is not known.declared:
             added = tuple(key for one in declared.added if (key := self._open(provider, one)))
             known = self._known[provider] = ProviderKeys(declared=declared, added=added)
+            self._tell_of_void_tiers(provider, declared)
         return known
 
     async def watch(self) -> None:
@@ -79,5 +83,14 @@ class Declarations:
                 raise CannotOpen(added.id)
             return UpstreamKey(self._seal.open(added.sealed, added.id), added.min_role)
         except CannotOpen:
-            event("upstream_key_unreadable", level=logging.ERROR, provider=provider, id=added.id)
+            if self._told.first(added.id):
+                fields = {"provider": provider, "id": added.id}
+                event("upstream_key_unreadable", level=logging.ERROR, **fields)
             return None
+
+    def _tell_of_void_tiers(self, provider: str, declared: Declared) -> None:
+        if mark := self._secret.mark:
+            for key, role in declared.void([mark]).min_roles.items():
+                if self._told.first(f"{provider} {key}"):
+                    fields = {"provider": provider, "key": key, "min_role": role}
+                    event("upstream_tier_void", level=logging.ERROR, **fields)

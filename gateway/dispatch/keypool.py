@@ -1,8 +1,10 @@
 """The upstream keys of an attempt: which one a request is sent with, and when another may follow.
 
 A route with one key that is kept for nobody has nothing to decide and asks nobody. Any other asks
-the store for each key, and tells it how that went; so all replicas leave a refused key alone. No
-request goes out twice with one key.
+the store for each key, and tells it how that went; so all replicas leave a refused key alone.
+
+No attempt goes out twice with one key. Failover to another route is another attempt: engines may
+all have one key, and what is refused at one address may be served at another.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Locations that are out of the question."""
     is_failover: bool = True
     """Whether an endpoint is to blame for what was tried, so that the budget of failover holds."""
+    is_again: bool = False
+    """Whether this attempt was granted before and could not be made: it is in the budget then."""
     order: str
     """As `lua/admit.lua` says."""
     draws: Sequence[float]
@@ -46,7 +48,8 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     def _spell_tried(self) -> str:
         words = map(encode_id, self.tried)
-        return " ".join(words if self.is_failover else ("~", *words))
+        is_counted = self.is_failover and not self.is_again
+        return " ".join(words if is_counted else ("~", *words))
 
     def args(self) -> dict[str, str | int]:
         """Spell it for the scripts."""
@@ -55,7 +58,7 @@ class Decision(Struct, frozen=True, kw_only=True):
             "candidates": packed_candidates(
                 tuple(self.candidates), tuple(self.limited), self.reserve
             ),
-            "tried": self._spell_tried() if self.tried else "",
+            "tried": self._spell_tried() if self.tried or self.is_again else "",
             "order": self.order,
             "draws": " ".join([str(int(number * 2**53)) for number in self.draws]),
             "rules": f"{self.policy.to_decide} {self.prefill_rate}",

@@ -124,6 +124,20 @@ class Declared(Struct, frozen=True, kw_only=True):
     min_roles: Mapping[str, str] = {}
     """Digest to lowest role, of keys that need not be configured any more."""
 
+    def void(self, marks: Iterable[str]) -> Declared:
+        """What counts for nothing, since it was declared under a secret that has none of these.
+
+        Such a key cannot be decrypted, and such a digest is that of no key any more.
+        """
+        known = tuple(marks)
+        return Declared(
+            epoch=self.epoch,
+            added=tuple(one for one in self.added if not one.key.startswith(known)),
+            min_roles={
+                key: role for key, role in self.min_roles.items() if not key.startswith(known)
+            },
+        )
+
 
 R = TypeVar("R", bound=Reply)
 

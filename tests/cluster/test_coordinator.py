@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import signal
 import threading
@@ -221,6 +222,79 @@ def test_leader_that_was_frozen_overwrites_nothing_and_nothing_is_probed_twice(
     assert frozen.events("leadership_lost")[-1]["epoch"] == before
 
 
+class QuickHealth(http.server.BaseHTTPRequestHandler):
+    """Tells of its health at once, and counts how often it has."""
+
+    protocol_version = "HTTP/1.1"  # a connection that is kept takes the next request at once
+    asked = 0
+
+    def do_GET(self) -> None:
+        QuickHealth.asked += 1
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of an engine that does what a handler says."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def coordinators(folder: Path, redis_url: str, engine: str, count: int) -> list[Coordinator]:
+    """So many, who probe one engine."""
+    (folder / "config").mkdir()
+    route = {"id": "m", "name": "M", "provider": "vllm", "base_url": engine}
+    files = {
+        "models.yaml": {"models": [route]},
+        "routing.yaml": {
+            "health_check": PROBE_S,
+            "local_deployment": [{"endpoint": engine, "models": ["m"]}],
+            "coordinator": {"lease_s": LEASE_S},
+            "state": {"socket_timeout_ms": 400},
+        },
+    }
+    for name, content in files.items():
+        (folder / "config" / name).write_text(yaml.safe_dump(content), "utf-8")
+    return [
+        Coordinator(f"coordinator-{n}", folder, folder / "config", redis_url)
+        for n in range(1, count + 1)
+    ]
+
+
+def test_leader_that_was_frozen_when_a_probe_was_due_does_not_send_it(
+    tmp_path: Path, private_redis: str
+) -> None:
+    with listening(QuickHealth) as engine:
+        (frozen,) = coordinators(tmp_path, private_redis, engine, 1)
+        frozen.start()
+        try:
+            wait_until(lambda: frozen.leads() and QuickHealth.asked, "a first probe")
+            # Given a leader that is frozen until its lease is over, and longer than between probes
+            frozen.signal(signal.SIGSTOP)
+            time.sleep(LEASE_S)
+            asked = QuickHealth.asked
+            with redis.Redis.from_url(private_redis) as client:
+                until_ms = int((time.time() + 60) * 1000)
+                taken = {"holder": "another", "until_ms": until_ms, "lease_ms": 120_000}
+                client.hset("gw:{cluster}:lease", mapping=taken)
+            # When it goes on
+            frozen.signal(signal.SIGCONT)
+            wait_until(lambda: frozen.readiness().get("role") == "standby", "it stands by")
+            # Then it has asked nobody any more
+            assert QuickHealth.asked == asked
+        finally:
+            frozen.stop()
+
+
 class SlowHealth(http.server.BaseHTTPRequestHandler):
     """Tells of its health after a while."""
 
@@ -240,34 +314,14 @@ class SlowHealth(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def slow_health() -> Iterator[str]:
     """The address of an engine that takes its time."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), SlowHealth) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with listening(SlowHealth) as address:
+        yield address
 
 
 def test_last_word_of_a_leader_that_was_frozen_while_it_probed_is_refused(
     tmp_path: Path, private_redis: str, slow_health: str
 ) -> None:
-    (tmp_path / "config").mkdir()
-    route = {"id": "m", "name": "M", "provider": "vllm", "base_url": slow_health}
-    files = {
-        "models.yaml": {"models": [route]},
-        "routing.yaml": {
-            "health_check": PROBE_S,
-            "local_deployment": [{"endpoint": slow_health, "models": ["m"]}],
-            "coordinator": {"lease_s": LEASE_S},
-            "state": {"socket_timeout_ms": 400},
-        },
-    }
-    for name, content in files.items():
-        (tmp_path / "config" / name).write_text(yaml.safe_dump(content), "utf-8")
-    both = [
-        Coordinator(f"coordinator-{n}", tmp_path, tmp_path / "config", private_redis)
-        for n in (1, 2)
-    ]
+    both = coordinators(tmp_path, private_redis, slow_health, 2)
     said: list[str] = []
     with redis.Redis.from_url(private_redis, decode_responses=True) as client:
         try:

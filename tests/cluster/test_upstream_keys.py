@@ -227,22 +227,24 @@ async def test_no_key_shows_in_a_log_a_trace_in_redis_or_in_an_error(
     body = {"provider": "acme-one", "key": K_ADDED}
     made = await https[0].post(PATH, json=body, headers=ADMIN)
     texts += [made.text, (await https[0].post(PATH, json=body, headers=ADMIN)).text]
+    # And keys that people take for something else
+    texts += [await misplaced(https[0], key) for key in every]
     for status in (200, 400, 401, 402, 403, 404, 422, 429, 500):
         provider.statuses = dict.fromkeys(every, status)
         # When they are asked by everybody, in every way
-        for http, model in itertools.product(https, ("m", "several", "one", "environment")):
-            for key, stream in itertools.product((FREE, PRO), (False, True)):
-                answer = await http.post(
-                    "/v1/chat/completions",
-                    json={
-                        "model": model,
-                        "stream": stream,
-                        "messages": [{"role": "user", "content": "hi"}],
-                    },
-                    headers={"authorization": f"Bearer {key}"},
-                )
-                if status != 200:
-                    texts.append(answer.text)
+        ways = itertools.product(("m", "several", "one", "environment"), (FREE, PRO), (False, True))
+        for http, (model, key, stream) in zip(itertools.cycle(https), ways, strict=False):
+            answer = await http.post(
+                "/v1/chat/completions",
+                json={
+                    "model": model,
+                    "stream": stream,
+                    "messages": [{"role": "user", "content": "hi"}],
+                },
+                headers={"authorization": f"Bearer {key}"},
+            )
+            if status != 200:
+                texts.append(answer.text)
         pooled.redis.delete(*pooled.redis.keys("gw:{m:*}:endpoints"))  # no open circuit hides one
         if mutes := pooled.redis.keys("gw:{k:*}:mutes"):
             pooled.redis.delete(*mutes)
@@ -264,6 +266,40 @@ async def test_no_key_shows_in_a_log_a_trace_in_redis_or_in_an_error(
         assert key not in stored
         assert key.encode() not in collector.raw
         assert not any(key in text for text in texts)
+
+
+async def misplaced(http: httpx.AsyncClient, key: str) -> str:
+    """Everything that is said to who gives an upstream key where something else belongs."""
+    weight = {"weight": 1.0}
+    chat = {"model": key, "messages": [{"role": "user", "content": "hi"}]}
+    asked = (
+        ("POST", PATH, {"provider": key, "key": "another-key"}),
+        ("POST", PATH, {"provider": "acme-one", "key": "another-key", "min_role": key}),
+        ("POST", PATH, {"provider": "acme-one", key: "another-key"}),
+        ("POST", f"{PATH}/min-role-env", {"provider": "acme-one", "key": key, "min_role": "pro"}),
+        ("POST", f"{PATH}/{key}/min-role", {"min_role": "pro"}),
+        ("DELETE", f"{PATH}/{key}", None),
+        ("GET", f"{PATH}?provider=acme-one&key={key}", None),
+        ("POST", "/admin/keys", {"id": key}),
+        ("POST", "/admin/keys", {"id": "a", "team": key}),
+        ("POST", "/admin/keys", {"id": "a", "models": [key]}),
+        ("PATCH", f"/admin/keys/{key}", {"role": "pro"}),
+        ("PUT", f"/admin/routing/weights/m/{key}", weight),
+        ("PUT", f"/admin/routing/weights/{key}/p", weight),
+        ("PUT", f"/admin/routing/providers/{key}", {"disabled": False}),
+        ("DELETE", f"/admin/routing/circuits/m/{key}", None),
+        ("PUT", "/admin/routing/offload-routes/m", {"route_id": key, "wait_seconds": 1}),
+        ("GET", f"/admin/routing/explain?model={key}", None),
+        ("GET", f"/admin/{key}", None),
+        ("POST", "/v1/chat/completions", chat),
+        ("GET", f"/v1/models/{key}", None),
+    )
+    answers = [
+        await http.request(method, path, json=content, headers=ADMIN)
+        for method, path, content in asked
+    ]
+    assert [answer.status_code for answer in answers if answer.status_code >= 500] == []
+    return "".join(answer.text for answer in answers)
 
 
 def test_no_key_shows_when_a_configuration_is_checked(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ request.py     a request as bytes, and the refusal of one that would not be one 
 exchange.py    one request and its response: what is awaited, the parser, the body
 connection.py  one socket: the asyncio protocol between an exchange and its transport
 pool.py        the connections to one origin: reuse, idle expiry, connecting
-transport.py   `Http1Transport`: a pool per origin, and the one repeat that is safe
+transport.py   `Http1Transport`: a pool per origin; each request is sent once
 
 It speaks HTTP/1.1 and nothing else: no HTTP/2, proxies, redirects, cookies, decompression,
 upgrades or pipelining. It starts no tasks and reads no environment.

@@ -7,6 +7,7 @@ read, and over TLS for one that does not say goodbye.
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import Protocol, cast
 
 import httpx
@@ -35,10 +36,18 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
+        self._poll = select.poll()
 
     def begin(self, exchange: Exchange) -> None:
         """Receive for this exchange from now on."""
         self._exchange = exchange
+
+    def is_quiet(self) -> bool:
+        """Whether the peer has sent nothing since, its hanging up included.
+
+        The kernel is asked: a busy event loop learns of it later.
+        """
+        return not self.is_closing and not self._poll.poll(0)
 
     def write(self, head: bytes, body: bytes = b"") -> None:
         """Send, or buffer, these bytes. What comes after the end is dropped."""
@@ -84,6 +93,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         if self.is_closing:
             self._transport.abort()
+        elif (socket := transport.get_extra_info("socket")) is not None:
+            self._poll.register(socket.fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """Hand on what the peer sends; without a request it has nothing to say."""

@@ -68,8 +68,6 @@ class Exchange(httpx.AsyncByteStream):
         """Why there will be no more, unless the response is complete."""
         self.is_answered = False
         """Whether the peer has sent a byte."""
-        self.is_lost = False
-        """Whether the peer's closing ended it."""
         self._link: Link | None = link
         self._loop = loop
         self._outgoing = outgoing
@@ -208,7 +206,6 @@ class Exchange(httpx.AsyncByteStream):
             self._finish(is_reusable=False)
             self.wake()
             return
-        self.is_lost = True
         if error is not None:
             self.fail(httpx.ReadError(str(error) or type(error).__name__))
         elif self.is_answered:

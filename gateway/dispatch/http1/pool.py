@@ -67,11 +67,11 @@ class Pool:
             raise httpx.PoolTimeout(f"no free connection within {wait_s} s") from None
 
     def take(self) -> Connection | None:
-        """The idle connection that was used last, if there is one."""
+        """The idle connection that was used last and that its peer has left open, if any."""
         now = self.loop.time()
         while self._idle:
             connection, until = self._idle.popitem()
-            if until > now and not connection.is_closing:
+            if until > now and connection.is_quiet():
                 connection.has_place = True
                 return connection
             connection.abort()

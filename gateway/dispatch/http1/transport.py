@@ -1,10 +1,8 @@
-"""The transport: a pool per origin, and the one repeat that is safe.
+"""The transport: a pool per origin. What has been written of a request is never sent again.
 
-A peer may close an idle connection just as a request is written to it. So a request is sent once
-more, on a new connection, when all of this holds: its connection had been used before, the peer
-closed it, not one byte of a response had come, and the body is there to be sent again. Never
-after a cancellation or a timeout of ours. If that new connection cannot be opened the first error
-stands, since bytes of the request have left: connect errors mean that none has.
+A completion costs, and whoever closed the connection may have begun one. A peer that hung up on an
+idle connection is noticed before a request is written to it (`Pool.take`); one that does so while
+the request is on its way makes that fail, and whether it goes elsewhere is the caller's to decide.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import httpx
 from gateway.dispatch.http1.connection import Connection
 from gateway.dispatch.http1.exchange import Exchange
 from gateway.dispatch.http1.pool import Origin, Pool
-from gateway.dispatch.http1.request import Outgoing, encode
+from gateway.dispatch.http1.request import encode
 
 KEEPALIVE_S = 4.0
 """How long an idle connection is kept. Below the 5 s after which uvicorn, and with it most
@@ -76,18 +74,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
         outgoing = encode(request)
         limits = request.extensions.get("timeout", _NO_LIMITS)
         await pool.enter(limits.get("pool"))
-        connection = pool.take()
-        if connection is None:
-            connection = await pool.connect(limits.get("connect"))
-            exchange = Exchange(connection, outgoing, limits.get("read"), pool.loop)
-            return await _exchange(connection, exchange, request, limits)
-        exchange = Exchange(connection, outgoing, limits.get("read"), pool.loop)
-        try:
-            return await _exchange(connection, exchange, request, limits)
-        except httpx.TransportError as error:
-            if not _may_repeat(exchange, outgoing):
-                raise
-            connection = await _reconnect(pool, limits, error)
+        connection = pool.take() or await pool.connect(limits.get("connect"))
         exchange = Exchange(connection, outgoing, limits.get("read"), pool.loop)
         return await _exchange(connection, exchange, request, limits)
 
@@ -114,22 +101,6 @@ class Http1Transport(httpx.AsyncBaseTransport):
                 origin, keepalive_s=self._keepalive_s, max_connections=self._max_connections
             )
         return pool
-
-
-def _may_repeat(exchange: Exchange, outgoing: Outgoing) -> bool:
-    """Whether a request on a used connection met its closing, and can be sent again."""
-    return exchange.is_lost and not exchange.is_answered and outgoing.parts is None
-
-
-async def _reconnect(
-    pool: Pool, limits: Mapping[str, float | None], error: httpx.TransportError
-) -> Connection:
-    """A new connection for a request whose first one ended with `error`; else raise that."""
-    try:
-        await pool.enter(limits.get("pool"))
-        return await pool.connect(limits.get("connect"))
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as unreachable:
-        raise error from unreachable
 
 
 async def _exchange(

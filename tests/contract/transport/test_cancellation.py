@@ -201,8 +201,8 @@ async def test_a_storm_of_cancellations_mixes_up_no_answers(
 
     peer = await start(script)
 
-    # When a thousand requests are made and half of them given up
-    async def ask(body: bytes, patience_s: float) -> bool:
+    # When a thousand requests are made and many of them given up
+    async def ask(body: bytes, patience_s: float | None) -> bool:
         try:
             async with asyncio.timeout(patience_s):
                 status, answer = await fetch(transport, peer.url, body)
@@ -212,55 +212,15 @@ async def test_a_storm_of_cancellations_mixes_up_no_answers(
         return True
 
     async def client(name: int) -> list[bool]:
-        return [await ask(b"%d-%d" % (name, n), chance.random() * 0.025) for n in range(50)]
+        patience_s = [chance.random() * 0.025 if n % 5 else None for n in range(50)]
+        return [await ask(b"%d-%d" % (name, n), each) for n, each in enumerate(patience_s)]
 
     results = await asyncio.gather(*(client(name) for name in range(20)))
 
     # Then every answer was its own request's
     answered = sum(map(sum, results))
-    assert 0 < answered < 1_000
+    assert 200 <= answered < 1_000
     await check_is_clean(transport, peer, b"after all")
-
-
-async def test_a_replacement_may_be_cancelled_at_every_step(
-    make_http1: Callable[..., Http1Transport], start: Start, plain_context: ssl.SSLContext
-) -> None:
-    # Given a peer that hangs up on the second request of every other connection
-    async def script(c: Conversation) -> None:
-        if c.number % 2:
-            await c.send(with_length(await c.request()))
-            await c.request()
-        else:
-            await echoes(c)
-
-    peer = await start(script)
-    done = count = 0
-    while done < 3:
-        transport = make_http1(ssl_context=plain_context)
-        if peer.connections % 2:
-            await fetch(transport, peer.url)
-            await transport.aclose()
-            transport = make_http1(ssl_context=plain_context)
-        await fetch(transport, peer.url)
-
-        # When
-        asked = len(peer.heads)
-        task = asyncio.create_task(fetch(transport, peer.url, b"cancelled %d" % count))
-        done += not await is_cut_after(task, count)
-
-        # Then it was sent twice at the most
-        await check_is_clean(transport, peer, b"after %d" % count)
-        assert (
-            sum(
-                b"content-length: %d" % len(b"cancelled %d" % count) in head.lower()
-                for _, head in peer.heads[asked:]
-            )
-            <= 2
-        )
-        await transport.aclose()
-        await eventually(lambda: peer.open == 0, "the peer did not see it")
-        count += 1
-    assert count > 3
 
 
 async def test_a_request_given_up_as_its_answer_arrives_leaves_the_connection_to_the_next() -> None:

@@ -194,6 +194,23 @@ async def test_what_is_said_of_a_key_stays_when_it_disappears_and_can_be_lifted(
         assert await listed(later) == {}
 
 
+async def test_what_was_declared_under_another_secret_is_shown_as_void_and_can_be_taken_away(
+    http: httpx.AsyncClient, store: Embedded, pools: PoolStore
+) -> None:
+    made = await add(http)
+    body = {"provider": "acme", "key": digest("k0"), "min_role": "pro"}
+    await http.post(f"{PATH}/min-role-env", json=body)
+
+    changed = replace(CONFIG, secret="another")
+    async with served(store, pools, changed, Secret("another")) as later:
+        found = await listed(later)
+        assert {key for key, one in found.items() if one["is_void"]} == {digest("k0"), made["key"]}
+        assert len(found) == 4
+        await later.post(f"{PATH}/min-role-env", json={**body, "min_role": "free"})
+        await later.delete(f"{PATH}/{made['id']}")
+        assert not any(one["is_void"] for one in (await listed(later)).values())
+
+
 async def test_a_provider_that_no_route_has_any_more_is_listed_when_it_is_named(
     http: httpx.AsyncClient, pools: PoolStore
 ) -> None:
@@ -246,6 +263,20 @@ async def test_what_is_no_key_is_refused_with_the_reason(
 
     assert answer.status_code == status
     assert told in answer.json()["error"]["message"]
+    assert CANARY not in answer.text
+    assert await store.everything() == {}
+
+
+@pytest.mark.parametrize("key", [CANARY, "k0", "", "0" * 11, "0" * 13, "G" * 12])
+async def test_whom_a_key_is_kept_for_is_said_by_its_digest_and_not_by_itself(
+    http: httpx.AsyncClient, store: Embedded, key: str
+) -> None:
+    body = {"provider": "acme", "key": key, "min_role": "pro"}
+
+    answer = await http.post(f"{PATH}/min-role-env", json=body)
+
+    assert answer.status_code == 400
+    assert "the 12 hex digits by which" in answer.json()["error"]["message"]
     assert CANARY not in answer.text
     assert await store.everything() == {}
 

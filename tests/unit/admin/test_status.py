@@ -17,6 +17,7 @@ from gateway.core.limits import EndpointLimits, Limit
 from gateway.state.coordinator_store import CoordinatorStore
 from gateway.state.gate_store import GateStore
 from gateway.state.grants import Channels
+from gateway.state.look import Server
 from gateway.state.pool_store import PoolStore
 from gateway.state.standing import Retries
 from tests.fakes.builders import config, model, route
@@ -51,7 +52,13 @@ class Telling:
 
 async def read(store: Embedded, of: Config | None = None, **said: str) -> Status:
     of = of or config()
-    return await StatusReader(of, store, Telling({**WELL, **said}), gates(store, of)).read()
+    return await reader(store, of, Telling({**WELL, **said})).read()
+
+
+def reader(store: Embedded, of: Config, server: Server) -> StatusReader:
+    pools = PoolStore(store.runner, store.keys)
+    secret = Secret("of the tests")
+    return StatusReader(of, store, server, gates(store, of), pool_store=pools, secret=secret)
 
 
 def gates(store: Embedded, of: Config) -> GateReader:
@@ -311,7 +318,7 @@ async def test_store_that_tells_nothing_of_itself_is_unknown_and_no_warning(
     store: Embedded,
 ) -> None:
     await beat(store, "r1")
-    status = await StatusReader(config(), store, store.runner, gates(store, config())).read()
+    status = await reader(store, config(), store.runner).read()
     unknown: Any = (None, None, None, None, None)
     redis = status.redis
     assert unknown == (

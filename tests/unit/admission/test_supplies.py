@@ -125,6 +125,24 @@ async def test_a_claim_draws_from_the_pool_of_its_route_and_gives_back_in_the_en
     assert replica.pools.released == [(claim.id, False)]
 
 
+@pytest.mark.parametrize("struck", [[], ["other"]], ids=["first", "failover"])
+async def test_an_attempt_whose_pool_had_nothing_left_is_in_the_budget_of_failover_once(
+    replica: Replica, struck: list[str]
+) -> None:
+    replica.plan.struck = dict.fromkeys(struck, Reason.ALREADY_ATTEMPTED)
+    replica.plan.is_failover = bool(struck)
+    replica.pools.answers = ["full"]
+    await replica.admit()
+
+    told = [one.args()["tried"] for one in replica.store.decisions]
+    assert told == [" ".join(struck), " ".join(["~", *struck])]
+    # And what comes after a failure is counted as ever
+    replica.plan.strike(replica.plan.model.routes[1], Reason.ALREADY_ATTEMPTED)
+    replica.plan.is_failover = True
+    await replica.admit()
+    assert "~" not in replica.store.decisions[-1].args()["tried"]
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [

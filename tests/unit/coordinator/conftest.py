@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 import redis
 
 from coordinator.current import Current, Known
+from coordinator.lease import Lease
 from coordinator.tally import Tally
 from gateway.config.result import Config
 from gateway.state.coordinator_store import CoordinatorStore
@@ -67,6 +69,27 @@ class Rig:
 def current(config: Config, *, is_complete: bool = True) -> Current:
     """A configuration to work by."""
     return Current(config=config, policy=Policy.of(config.settings), is_complete=is_complete)
+
+
+def held(rig: Rig) -> Lease:
+    """The lease of `c1`, who leads for good."""
+    lease = Lease(rig.coordinator, "c1", about=lambda: "host=h", lease_s=10, call_s=1)
+    lease.until_s = math.inf
+    return lease
+
+
+class Over(Lease):
+    """The lease of `c1`, whose time is over; it has not been cancelled yet."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(rig.coordinator, "c1", about=lambda: "host=h", lease_s=10, call_s=1)
+        self.asked = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Count the question."""
+        self.asked += 1
+        return super().is_held
 
 
 async def until(holds: Callable[[], object]) -> None:

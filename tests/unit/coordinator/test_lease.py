@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 
 import pytest
@@ -157,6 +158,36 @@ async def test_work_ends_before_a_lease_that_could_not_be_renewed_does(
         # It has asked meanwhile, and did not work as long as the lease lasts
         assert len(election.asked) > asked
         assert loop.time() - began_s < LEASE_S
+
+
+async def test_work_can_tell_that_its_time_is_over_before_it_is_cancelled(
+    election: Election,
+) -> None:
+    """As in a process that was frozen: what was due meanwhile comes before the cancellation."""
+    lease = lease_of(election)
+    held: list[bool] = []
+
+    async def work(_: int) -> None:
+        held.append(lease.is_held)
+        time.sleep(LEASE_S)  # noqa: ASYNC251 - nothing of this process goes on
+        held.append(lease.is_held)
+        await asyncio.Event().wait()
+
+    assert not lease.is_held
+    leading = asyncio.create_task(lease.lead(work))
+    await until(lambda: held)
+    leading.cancel()
+    await asyncio.wait({leading})
+    assert held == [True, False]
+    assert not lease.is_held
+
+
+async def test_renewed_it_may_be_worked_on(election: Election, work: Work) -> None:
+    async with Leading(lease_of(election), work) as lease:
+        await until(lambda: work.runs)
+        first_s = lease.until_s
+        await until(lambda: lease.until_s > first_s)
+        assert lease.is_held
 
 
 async def test_work_begins_anew_under_another_epoch(election: Election, work: Work) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from coordinator.probe import Prober, targets_of
 from gateway.config.result import Config
-from gateway.config.schema import Deployment
+from gateway.config.schema import Circuit, Deployment
 from gateway.state.coordination import ProbeResult, probe_name
 from gateway.state.coordinator_store import Fenced
 from tests.fakes.builders import config, model, route
-from tests.unit.coordinator.conftest import EPOCH, Rig, current
+from tests.unit.coordinator.conftest import EPOCH, Over, Rig, current, held, until
 
 A = "http://a.invalid/v1"
 B = "http://b.invalid/v1"
@@ -92,7 +92,7 @@ async def probe(
 ) -> Mapping[str, ProbeResult]:
     """Probe until what is published looks as it is to; returns that."""
     known = await rig.known(of, replicas=replicas)
-    prober = Prober(rig.store, rig.coordinator, engines, known, rig.tally, prober="c1")
+    prober = Prober(rig.store, rig.coordinator, engines, known, rig.tally, lease=held(rig))
     probing = asyncio.create_task(prober.round(EPOCH))
     try:
         for _ in range(1500):
@@ -166,6 +166,19 @@ async def test_circuit_opens_with_as_many_failed_probes_as_it_takes_and_closes_w
     await probe(rig, of, engines, lambda found: found[A].healthy and not rig.row().get("a:circuit"))
 
 
+@pytest.mark.parametrize("status", [302, 401, 404])
+async def test_an_answer_that_says_nothing_of_the_engine_is_shown_and_moves_no_circuit(
+    rig: Rig, status: int
+) -> None:
+    rig.put("m", a__circuit="open", a__opened_at_ms=1)
+    of = probed(at(A), at(B), probe_effect="circuit", circuit=Circuit(failure_threshold=1))
+    engines = Engines(a=status, b=status)
+    found = await probe(rig, of, engines, lambda found: len(found) == 2)
+    for one in found.values():
+        assert (one.healthy, one.status, one.failures) == (False, status, 0)
+    assert rig.row() == {"a:circuit": "open", "a:opened_at_ms": "1"}
+
+
 async def test_circuit_stays_where_probes_are_reported_alone(rig: Rig) -> None:
     engines = Engines(a=500)
     await probe(rig, probed(at(A)), engines, lambda f: A in f and f[A].failures >= 4)
@@ -183,16 +196,57 @@ async def test_coordinator_that_alone_cannot_connect_opens_nothing(rig: Rig) -> 
 async def test_leader_whose_time_is_over_tells_nothing_and_ends(rig: Rig) -> None:
     known = await rig.known(probed(at(A)))
     await rig.coordinator.lease("c2", epoch=EPOCH, lease_ms=60_000, about="")
-    prober = Prober(rig.store, rig.coordinator, Engines(a=200), known, rig.tally, prober="c1")
+    prober = Prober(rig.store, rig.coordinator, Engines(a=200), known, rig.tally, lease=held(rig))
     with pytest.raises(ExceptionGroup) as ended:
         await asyncio.wait_for(prober.round(EPOCH), 10)
     assert ended.group_contains(Fenced)
     assert (await rig.store.coordinator()).probes() == {}
 
 
+async def test_no_more_engines_are_asked_at_a_time_than_is_said(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.probe.FIRST_WITHIN_S", 0.0)
+    addresses = [f"http://{name}.invalid/v1" for name in "abcde"]
+    of = probed(*map(at, addresses), probe_concurrency=2, timeout=60)
+    engines = Engines(**dict.fromkeys("abcde", 200))
+    answering = asyncio.Event()
+    answer, open_now, most = engines.handle_async_request, 0, 0
+
+    async def answer_later(request: httpx.Request) -> httpx.Response:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        await answering.wait()
+        open_now -= 1
+        return await answer(request)
+
+    monkeypatch.setattr(engines, "handle_async_request", answer_later)
+    known = await rig.known(of)
+    prober = Prober(rig.store, rig.coordinator, engines, known, rig.tally, lease=held(rig))
+    probing = asyncio.create_task(prober.round(EPOCH))
+    await until(lambda: open_now == 2)
+    answering.set()
+    await until(lambda: len(set(engines.asked)) == len(addresses))
+    probing.cancel()
+    await asyncio.wait({probing})
+    assert most == 2
+
+
+async def test_leader_whose_lease_is_over_asks_nobody(rig: Rig) -> None:
+    known, lease, engines = await rig.known(probed(at(A))), Over(rig), Engines(a=200)
+    prober = Prober(rig.store, rig.coordinator, engines, known, rig.tally, lease=lease)
+    probing = asyncio.create_task(prober.round(EPOCH))
+    await until(lambda: lease.asked)
+    probing.cancel()
+    await asyncio.wait({probing})
+    assert engines.asked == []
+    assert (await rig.store.coordinator()).probes() == {}
+
+
 async def test_another_configuration_ends_a_round(rig: Rig) -> None:
     known = await rig.known(probed(at(A)))
-    prober = Prober(rig.store, rig.coordinator, Engines(a=200), known, rig.tally, prober="c1")
+    prober = Prober(rig.store, rig.coordinator, Engines(a=200), known, rig.tally, lease=held(rig))
     probing = asyncio.create_task(prober.round(EPOCH))
     await asyncio.sleep(0.05)
     known.replace(current(probed(at(B))))

@@ -88,6 +88,10 @@ class TestAnAnswer:
                 httpx.Response(200, json={"data": {"plans": [{"used": True}]}}),
                 "there is no number of 0 or more at data.plans[0].used",
             ),
+            (
+                httpx.Response(200, json={"data": {"plans": [{"used": 10**400}]}}),
+                "there is no number at data.plans[0].used",
+            ),
             (httpx.ConnectError("http://acme.example secret"), "no answer: ConnectError"),
         ],
     )
@@ -120,6 +124,7 @@ class TestAnAnswer:
             ("soon", 0),
             (None, 0),
             (-1, 0),
+            (10**400, 0),
         ],
     )
     async def test_may_date_the_next_period_as_it_likes(self, found: object, at_ms: int) -> None:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from coordinator.current import Known
+from coordinator.lease import Lease
 from coordinator.recovery import Recovery
 from gateway.admission.secret import Secret
 from gateway.config.result import Config
@@ -27,7 +28,7 @@ from gateway.state.decision import Decision
 from gateway.state.pool_store import AddedKey, PoolStore
 from gateway.state.replies import AdmitReply
 from tests.fakes.builders import config, model, route
-from tests.unit.coordinator.conftest import Rig, current, until
+from tests.unit.coordinator.conftest import Over, Rig, current, held, until
 
 COOLDOWN_S = 2
 SECRET = "of the tests"
@@ -93,7 +94,7 @@ def pools_of(rig: Rig, secret: Secret | None = None) -> KeyPools:
     store = PoolStore(rig.runner, rig.keys)
     return KeyPools(
         store,
-        Declarations(store, Seal(SECRET)),
+        Declarations(store, Seal(SECRET), Secret(SECRET)),
         secret or Secret(SECRET),
         lambda _: None,
         configured={},
@@ -105,10 +106,15 @@ class Recovering:
     """Has endpoints recover while the context is open."""
 
     def __init__(
-        self, rig: Rig, known: Known, upstream: Upstream, pools: KeyPools | None = None
+        self,
+        rig: Rig,
+        known: Known,
+        upstream: Upstream,
+        pools: KeyPools | None = None,
+        lease: Lease | None = None,
     ) -> None:
         dispatcher = Dispatcher({"http1": upstream}, pools=pools)
-        self._recovery = Recovery(rig.store, dispatcher, known, rig.tally, prober="c1")
+        self._recovery = Recovery(rig.store, dispatcher, known, rig.tally, lease=lease or held(rig))
 
     async def __aenter__(self) -> None:
         self._task = asyncio.create_task(self._recovery.run())
@@ -158,6 +164,17 @@ async def test_endpoint_is_tried_before_its_cooldown_ends_and_closed_when_it_ans
     assert "a:inflight" not in rig.row()
     counts = rig.tally.take()
     assert (counts["tried"], counts["recovered"]) == (1, 1)
+
+
+async def test_leader_whose_lease_is_over_tries_nobody_and_keeps_no_client_away(
+    rig: Rig, upstream: Upstream
+) -> None:
+    known, lease = await rig.known(tried()), Over(rig)
+    open_circuit(rig, known, ago_s=COOLDOWN_S)
+    async with Recovering(rig, known, upstream, lease=lease):
+        await until(lambda: lease.asked and "a:inflight" not in rig.row())
+    assert upstream.asked == []
+    assert (await ask_as_client(rig, known, "r1.1")).is_admitted
 
 
 async def test_while_it_is_tried_no_client_comes_near_it(rig: Rig, upstream: Upstream) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+import coordinator.sample
 from coordinator.calibrate import Calibrator
+from coordinator.current import Known
+from coordinator.lease import Lease
 from coordinator.sample import Sampler
 from gateway.config.result import Config
 from gateway.config.routewise_schema import RoutewiseParams
@@ -18,7 +21,7 @@ from gateway.dispatch.send import Dispatcher
 from gateway.state.outcomes import Ended, read_ended, write_ended
 from gateway.state.supply_store import SupplyStore
 from tests.fakes.builders import config, model, route
-from tests.unit.coordinator.conftest import EPOCH, Rig, until
+from tests.unit.coordinator.conftest import EPOCH, Over, Rig, current, held, until
 
 SSE = {"content-type": "text/event-stream"}
 FRAME = (
@@ -69,7 +72,9 @@ def sampled(*params: dict[str, Any]) -> Config:
 
 
 @asynccontextmanager
-async def sampling(rig: Rig, of: Config, upstream: Upstream) -> AsyncIterator[None]:
+async def sampling(
+    rig: Rig, of: Config, upstream: Upstream, lease: Lease | None = None
+) -> AsyncIterator[Known]:
     """Samples while the context is open."""
     known = await rig.known(of)
     calibrator = Calibrator(
@@ -83,11 +88,11 @@ async def sampling(rig: Rig, of: Config, upstream: Upstream) -> AsyncIterator[No
         dispatcher,
         known=known,
         tally=rig.tally,
-        prober="c1",
+        lease=lease or held(rig),
     )
     tasks = [asyncio.create_task(one.run(EPOCH)) for one in (calibrator, sampler)]
     try:
-        yield
+        yield known
     finally:
         for task in tasks:
             task.cancel()
@@ -185,3 +190,42 @@ async def test_they_are_asked_again_after_the_interval(rig: Rig) -> None:
         await until(lambda: len(kept(rig)) >= 4)
 
     assert {upstream.asked.count(at) >= 2 for at in ("a", "b")} == {True}
+
+
+async def test_one_that_waits_for_a_place_is_not_asked_for_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given an endpoint that keeps the only place for many intervals
+    monkeypatch.setattr(coordinator.sample, "LOOK_S", 0.01)
+    upstream = Upstream()
+    upstream.may_answer.clear()
+    async with sampling(rig, sampled({"routewise_probe_interval_sec": 0.01}), upstream):
+        await until(lambda: upstream.open == 1)
+        await asyncio.sleep(0.2)
+        # When no more samples are wanted
+        await rig.store.override_setting("m0", "routewise_probe_enabled", 0)
+        await asyncio.sleep(0.1)
+        upstream.may_answer.set()
+        await until(lambda: len(kept(rig)) == 2)
+        await asyncio.sleep(0.05)
+    # Then only those that were due are left
+    assert sorted(upstream.asked) == ["a", "b"]
+
+
+async def test_another_configuration_waits_for_no_sample_of_the_old_one(rig: Rig) -> None:
+    of, upstream = sampled({}), Upstream()
+    upstream.may_answer.clear()
+    async with sampling(rig, of, upstream) as known:
+        await until(lambda: upstream.open == 1)
+        known.replace(current(of))
+        await until(lambda: upstream.open == 0)
+
+    assert kept(rig) == []
+
+
+async def test_leader_whose_lease_is_over_asks_nobody(rig: Rig) -> None:
+    upstream, lease = Upstream(), Over(rig)
+    async with sampling(rig, sampled({}), upstream, lease):
+        await until(lambda: lease.asked >= 2)
+    assert upstream.asked == []
+    assert kept(rig) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.digests import keyed
+from gateway.core.digests import keyed, mark_of, upstream_key_id
 
 
 def digest(secret: bytes, purpose: bytes = b"p", text: bytes = b"text") -> str:
@@ -31,3 +31,11 @@ def test_nothing_is_keyed_with_nothing() -> None:
 
 def test_a_digest_has_the_size_asked_for() -> None:
     assert len(keyed(b"s", b"p", size=4).digest()) == 4
+
+
+def test_an_upstream_keys_id_begins_with_the_mark_of_its_secret() -> None:
+    ids = {upstream_key_id(secret, key) for secret in (b"s", b"t") for key in ("k0", "k1")}
+
+    assert len(ids) == 4
+    assert {len(id) for id in ids} == {12}
+    assert {id[:4] for id in ids} == {mark_of(b"s"), mark_of(b"t")}

@@ -19,6 +19,7 @@ from gateway.core.outcome import Outcome
 from gateway.core.route import ROLES, Route, Timeouts, UpstreamKey
 from gateway.dispatch.classify import UpstreamFailure
 from gateway.dispatch.declarations import Declarations, ProviderKeys
+from gateway.dispatch.gating import UNWATCHED, Line
 from gateway.dispatch.keypool import OURSELVES, Asker, KeyPools, RouteKeys
 from gateway.dispatch.kinds import Kind
 from gateway.dispatch.sealing import Seal
@@ -99,11 +100,12 @@ class Rig:
     ) -> None:
         self.upstreams = upstreams
         self.told: list[asyncio.Task[Any]] = []
-        self.declarations = Declarations(store, Seal(SECRET))
+        secret = secret or Secret(SECRET)
+        self.declarations = Declarations(store, Seal(SECRET), secret)
         self.pools = KeyPools(
             store,
             self.declarations,
-            secret or Secret(SECRET),
+            secret,
             self._deliver,
             configured=roles_by_key(listed),
             mute_ms=20_000,
@@ -113,18 +115,24 @@ class Rig:
     def _deliver(self, call: Callable[[], Awaitable[object]]) -> None:
         self.told.append(asyncio.ensure_future(call()))
 
-    async def ask(self, route: Route, asker: Asker = FREE, *, streamed: bool = False) -> str:
+    async def ask(
+        self,
+        route: Route,
+        asker: Asker = FREE,
+        *,
+        streamed: bool = False,
+        line: Line = UNWATCHED,
+    ) -> str:
         """Make an attempt; returns the keys that were sent."""
         before = len(self.upstreams.asked)
+        who: Any = {"request_id": "r", "asker": asker, "line": line}
         if streamed:
-            opened = self.dispatcher.open_stream(
-                route, builders.chat(stream=True), request_id="r", asker=asker
-            )
+            opened = self.dispatcher.open_stream(route, builders.chat(stream=True), **who)
             async with opened as frames:
                 async for _ in frames:
                     pass
         else:
-            await self.dispatcher.complete(route, builders.chat(), request_id="r", asker=asker)
+            await self.dispatcher.complete(route, builders.chat(), **who)
         await asyncio.gather(*self.told)
         return " ".join(self.upstreams.asked[before:])
 
@@ -226,6 +234,15 @@ class TestAnAttempt:
         assert rig.upstreams.asked == ["k0", "k1"]
         assert failed.status == 502
 
+    async def test_at_another_address_may_have_the_key_that_failed_at_the_first(
+        self, store: PoolStore, streamed: bool
+    ) -> None:
+        rig = Rig(store, ByKey(k0=[status(429), good(streamed)], k1=status(429)))
+        await rig.fail(routed("k0", "k1", location="a"), streamed=streamed)
+
+        elsewhere = routed("k0", "k1", location="b", base_url="http://b.invalid:1/v1")
+        assert await rig.ask(elsewhere, streamed=streamed) == "k0"
+
     @pytest.mark.parametrize("code", [400, 404, 409, 413, 415, 422, 451, 499, 201])
     async def test_that_would_fare_alike_with_any_key_ends(
         self, store: PoolStore, runner: Counted, streamed: bool, code: int
@@ -298,6 +315,25 @@ class TestTheGateOfAKey:
 
         assert await rig.ask(routed("k0", "k1"), streamed=streamed) == "k1"
         assert gates.left == [("a", 200)]
+
+    @streamed_or_not
+    async def test_that_has_room_takes_out_of_line_what_has_waited_for_anothers(
+        self, store: PoolStore, streamed: bool
+    ) -> None:
+        said: list[str] = []
+
+        class Noted:
+            def queued(self) -> None:
+                said.append("queued")
+
+            def passed(self, queued_s: float, *, has_place: bool) -> None:
+                said.append("sent" if has_place else "given up")
+
+        gates = ScriptedGates(a=[Kind.SATURATED])
+        rig = Rig(store, ByKey(k1=good(streamed)), gates=gates)
+
+        assert await rig.ask(routed("k0", "k1"), streamed=streamed, line=Noted()) == "k1"
+        assert said == ["queued", "given up", "sent"]
 
     async def test_is_the_last_word_where_no_key_has_room(self, store: PoolStore) -> None:
         gates = ScriptedGates(a=[Kind.SATURATED, Kind.QUEUE_WAIT])
@@ -540,6 +576,8 @@ class TestAddedKeys:
         rig = Rig(store, ByKey(k0=GOOD))
 
         assert await rig.ask(routed("k0")) == "k0"
+        await added(store, "k2")
+        await rig.declarations.read("p")
         assert [record.getMessage() for record in caplog.records] == ["upstream_key_unreadable"]
 
     async def test_of_one_that_is_configured_the_stricter_role_counts(
@@ -574,6 +612,26 @@ async def test_whether_a_role_is_served_follows_what_is_declared(store: PoolStor
 
     assert not await rig.pools.serves(route, "free")
     assert await rig.pools.serves(routed("k0", provider="another"), "free")
+
+
+async def test_whom_a_key_was_kept_for_under_another_secret_is_logged_once(
+    store: PoolStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Secret("another secret").key
+    assert other
+    void = upstream_key_id(other, "k0")
+    await store.retier("p", void, "pro")
+    await store.retier("p", key_id("k1"), "pro")
+    rig = Rig(store, ByKey(k0=GOOD))
+
+    assert await rig.ask(routed("k0"), FREE) == "k0"
+    await store.retier("p", key_id("k2"), "pro")
+    await rig.declarations.read("p")
+
+    (record,) = caplog.records
+    assert record.getMessage() == "upstream_tier_void"
+    fields = record.fields  # type: ignore[attr-defined]
+    assert fields == {"provider": "p", "key": void, "min_role": "pro"}
 
 
 async def test_a_pool_waits_for_the_salt(store: PoolStore) -> None:
