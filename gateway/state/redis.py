@@ -188,6 +188,7 @@ class RedisRunner:
             try:
                 return cast(list[Any], await self._link.call("EVALSHA", script.digest, *command))
             except NoScriptError:
+                script = await self._prepare(name)  # perhaps another server, of another version
                 if not (may_load and await self._load(script.text)):
                     break  # forbidden, or flushed again in between
         return cast(list[Any], await self._link.call("EVAL", script.text, *command))
@@ -210,16 +211,15 @@ class RedisRunner:
         return self._may_load
 
     async def _takes_shebang(self) -> bool:
-        """Whether the server knows `#!lua` (Redis 7). Asked once, unless the maker knew."""
-        if self._shebang is None:
-            try:
-                about = str(await self._link.call("INFO", "server"))
-            except NoPermissionError:
-                self._shebang = True
-            else:
-                version = re.search(r"redis_version:(\d+)", about)
-                self._shebang = version is None or int(version[1]) >= 7
-        return self._shebang
+        """Whether the server knows `#!lua` (Redis 7). Asked, unless the maker knew."""
+        if self._shebang is not None:
+            return self._shebang
+        try:
+            about = str(await self._link.call("INFO", "server"))
+        except NoPermissionError:
+            return True
+        version = re.search(r"redis_version:(\d+)", about)
+        return version is None or int(version[1]) >= 7
 
 
 def connect(url: str, scripts: Mapping[str, Script], *, socket_timeout_s: float) -> RedisRunner:

@@ -28,6 +28,29 @@ class TestScriptsThatTheServerDoesNotKnow:
             operator.script_flush()
             assert await caller.beat() == 1
 
+    async def test_are_loaded_as_the_server_takes_them_that_has_come_in_its_place(
+        self,
+        redis7: RedisServer,
+        own_server: OwnServer,
+        old_redis_binary: Path,
+        keys: Keys,
+        tmp_path: Path,
+    ) -> None:
+        # Given a server of today at an address, and a caller that has used it
+        servers = [own_server(), own_server(binary=old_redis_binary)]
+        address = tmp_path / "redis.sock"
+        address.symlink_to(servers[0].url.removeprefix("unix://"))
+        caller = Caller(f"unix://{address}", keys)
+        assert await caller.beat() == 1
+        # When an older one takes its place
+        address.unlink()
+        address.symlink_to(servers[1].url.removeprefix("unix://"))
+        with redis.Redis.from_url(servers[0].url) as operator:
+            operator.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        # Then nothing is amiss
+        assert await caller.beat() == 1
+        await caller.runner.close()
+
     async def test_are_run_though_somebody_keeps_flushing(
         self, server: RedisServer, caller: Caller
     ) -> None:
