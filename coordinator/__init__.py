@@ -8,7 +8,7 @@ Any number of processes may run; one of them, the leader, works. No request need
 | `probe`    | asks engines after their health                                             |
 | `recovery` | tries endpoints that are out, so that no client has to                      |
 | `reap`     | tidies up what no replica does                                              |
-| `calibrate`| learns what strategies go by from how attempts end (`learning`)              |
+| `calibrate`| learns what strategies go by from how attempts end (`learning`, `window`)    |
 | `quota`    | asks providers what is left of quotas                                        |
 | `sample`   | asks endpoints of such strategies, where traffic does not show how they are  |
 | `run`      | the leader's work, and the composition of all this                          |

@@ -6,11 +6,12 @@ same, and one that is told twice counts once.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from coordinator.window import Window
 from gateway.config.prices import as_text
 from gateway.config.routewise_schema import RoutewiseParams
 from gateway.core.prices import Prices
@@ -47,14 +48,13 @@ class Pace:
     """How fast one endpoint is."""
 
     def __init__(self, params: RoutewiseParams, begun_ms: int) -> None:
-        self._window_ms = params.latency_window_sec * 1000
         self._begun_ms = begun_ms
         self._prior_since_ms = begun_ms - params.latency_history_prior_window_sec * 1000
         self._before = Mean()
         self._prior_ms: float | None = None
-        # When, and how many milliseconds; nothing for a failure.
-        self._seen: deque[tuple[int, int | None]] = deque(
-            maxlen=params.latency_max_samples_per_profile
+        # Milliseconds; nothing for a failure.
+        self._seen = Window(
+            params.latency_window_sec * 1000, params.latency_max_samples_per_profile
         )
         self.last_request_ms = 0
         """When a client's request has ended here last."""
@@ -67,9 +67,9 @@ class Pace:
         else:
             self.last_request_ms = ended.at_ms
         if not ended.is_ok:
-            self._seen.append((ended.at_ms, None))
+            self._seen.add(ended.at_ms, None)
         elif ended.ttft_ms:
-            self._seen.append((ended.at_ms, ended.ttft_ms))
+            self._seen.add(ended.at_ms, ended.ttft_ms)
             self._learn_prior(ended)
 
     def _learn_prior(self, ended: Ended) -> None:
@@ -83,12 +83,11 @@ class Pace:
 
     def speed(self, now_ms: int) -> Speed | None:
         """How fast it is by now; `None` when nothing is known."""
-        while self._seen and self._seen[0][0] < now_ms - self._window_ms:
-            self._seen.popleft()
+        self._seen.forget(now_ms)
         if not self._seen:
             prior_ms = self._before.of(1) if self._prior_ms is None else self._prior_ms
             return None if prior_ms is None else Speed(mean_ms=prior_ms, source="history_prior")
-        taken_ms = sorted(ms for _, ms in self._seen if ms is not None)
+        taken_ms = self._seen.ordered
         errors = len(self._seen) - len(taken_ms)
         return Speed(
             mean_ms=(sum(taken_ms) + errors * ERROR_MS) / len(self._seen),
@@ -105,8 +104,9 @@ class Costs:
     def __init__(self, params: RoutewiseParams, prices: Iterable[Prices]) -> None:
         self._params = params
         self._prices = list(prices)
-        self._window_ms = params.envelope_window_hours * 3_600_000
-        self._seen: deque[tuple[int, float]] = deque(maxlen=params.envelope_max_samples or None)
+        self._seen = Window(
+            params.envelope_window_hours * 3_600_000, params.envelope_max_samples or None
+        )
 
     def note(self, ended: Ended) -> None:
         """Learn from an outcome whose tokens are known. What costs nothing says nothing."""
@@ -115,15 +115,14 @@ class Costs:
         usage = Usage(prompt_tokens=ended.prompt_tokens, completion_tokens=ended.output_tokens)
         cost = min(prices.usd(usage) for prices in self._prices)
         if cost > 0:
-            self._seen.append((ended.at_ms, cost))
+            self._seen.add(ended.at_ms, cost)
 
     def envelope(self, now_ms: int) -> Envelope | None:
         """Between which costs requests are by now; `None` where there are too few."""
-        while self._seen and self._seen[0][0] < now_ms - self._window_ms:
-            self._seen.popleft()
+        self._seen.forget(now_ms)
         params = self._params
         return envelope_of(
-            [cost for _, cost in self._seen],
+            self._seen.ordered,
             least=params.envelope_min_samples,
             lower=params.envelope_lower_percentile,
             upper=params.envelope_upper_percentile,
@@ -200,7 +199,7 @@ class Learner:
         return self._paces[location]
 
 
-def quantiles(ordered: Sequence[int]) -> tuple[float, ...]:
+def quantiles(ordered: Sequence[float]) -> tuple[float, ...]:
     """The least, each hundredth, and the greatest of numbers in order; none of none."""
     if not ordered:
         return ()
@@ -216,18 +215,17 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def envelope_of(
-    costs: Sequence[float], *, least: int, lower: float, upper: float
+    ordered: Sequence[float], *, least: int, lower: float, upper: float
 ) -> Envelope | None:
-    """The span between two percentiles of positive costs, where there are so many at least."""
-    if len(costs) < max(least, 1):
+    """The span between two percentiles of costs in order, where there are so many at least."""
+    if len(ordered) < max(least, 1):
         return None
-    ordered = sorted(costs)
     low, high = percentile(ordered, lower), percentile(ordered, upper)
     if high <= 0:
         return None
     if not 0 < low < high:
         low = high * NARROWEST
-    return Envelope(lower=low, upper=high, count=len(costs))
+    return Envelope(lower=low, upper=high, count=len(ordered))
 
 
 def _lent(donors: Iterable[Learner], now_ms: int) -> Envelope | None:

@@ -82,8 +82,8 @@ class Sampler:
             overrides = await self._state.overrides(model.id)
             params = in_force(model, overrides)
             if params.routewise_probe_enabled:
-                weighed = weigh(model, overrides)
-                found += [(one.route, params) for one in weighed if one.weight > 0]
+                routes = [one.route for one in weigh(model, overrides) if one.weight > 0]
+                found += [(one, params) for one in routes if not one.starts_when_used]
         return found
 
     def _models(self) -> list[Model]:

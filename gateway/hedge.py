@@ -44,7 +44,7 @@ class Hedging:
     async def _leg(
         self, exchange: Exchange, plan: Plan, claim: Claim, race: Race, *, is_hedge: bool = False
     ) -> bool:
-        """One of the two. When it is cut off its room is free again: the other may go on for long."""
+        """One of the two. Cut off, it gives its room back at once: the other may go on for long."""
         try:
             return await self._attempts.make(exchange, plan, claim, race, is_hedge=is_hedge)
         finally:

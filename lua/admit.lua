@@ -18,7 +18,8 @@
 -- ARGV[2] candidates      string  CANDIDATES (see lib/ask)
 -- ARGV[3] tried           string  "<location> ..." that this request has tried already: the attempt
 --                                 is failover then, and the model's budget for that holds. With a
---                                 "~" before them it is not: the request alone was to blame
+--                                 "~" before them it is not: the request alone was to blame. A "~"
+--                                 also stands before those of an attempt that is counted already
 -- ARGV[4] order           string  "draw" | "declared" | "pinned" (limits hold, circuit and cooldown
 --                                 do not, and there is no probe) | "expected_ttft" (which without
 --                                 prefill is a draw) | "reserve" (it alone, and no failover) |

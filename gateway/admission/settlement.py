@@ -65,13 +65,10 @@ class Settlement:
         if not self._claims.end(claim):
             return
         unpin = claim.may_unpin and unpins
-        try:
-            # Shielded: the caller may leave, the claim must still end.
-            await asyncio.shield(self._spawn(self._settle_once(claim, outcome, status, unpin)))
-        except StateUnavailable:
-            self._spawn(self._settle_until_heard(claim, outcome, status, unpin))
-        except ScriptBug:
-            return  # has been logged; the request may still be served elsewhere
+        # In a task of its own: the caller may leave, the claim must still end.
+        is_tried = asyncio.Event()
+        self._spawn(self._settle_until_heard(claim, outcome, status, unpin, is_tried))
+        await is_tried.wait()
 
     def settle_later(self, claim: Claim, outcome: Outcome, status: int) -> None:
         """End a claim in the background."""
@@ -140,12 +137,22 @@ class Settlement:
             await self._supplies.release(claim)
 
     async def _settle_until_heard(
-        self, claim: Claim, outcome: Outcome, status: int, unpin: bool = False
+        self,
+        claim: Claim,
+        outcome: Outcome,
+        status: int,
+        unpin: bool = False,
+        is_tried: asyncio.Event | None = None,
     ) -> None:
-        await self._until_heard(lambda: self._settle_once(claim, outcome, status, unpin))
+        await self._until_heard(lambda: self._settle_once(claim, outcome, status, unpin), is_tried)
 
-    async def _until_heard(self, deliver: Callable[[], Awaitable[object]]) -> None:
-        """Repeat a call until the store has answered it, at most for a lease."""
+    async def _until_heard(
+        self, deliver: Callable[[], Awaitable[object]], is_tried: asyncio.Event | None = None
+    ) -> None:
+        """Repeat a call until the store has answered it, at most for a lease.
+
+        `is_tried` is set after the first, whatever became of it.
+        """
         deadline_s = time.monotonic() + self._lease_s
         while True:
             try:
@@ -154,7 +161,10 @@ class Settlement:
             except StateUnavailable:
                 if time.monotonic() > deadline_s:
                     return
-                await asyncio.sleep(RETRY_S)
+            finally:
+                if is_tried:
+                    is_tried.set()
+            await asyncio.sleep(RETRY_S)
 
     async def _settle_after(self, grace_s: float, claim: Claim) -> None:
         await asyncio.sleep(grace_s)

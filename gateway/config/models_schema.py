@@ -155,7 +155,10 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     on_demand: Annotated[
         bool | None,
-        Meta(description="A local model started when first used (default false). No effect yet."),
+        Meta(
+            description="A local model started when first used, which the coordinator sends no "
+            "samples (default false)."
+        ),
     ] = None
     processor: Annotated[
         Literal["default", "glm", "qwen_coder", "think_block"] | None,

@@ -121,7 +121,9 @@ A key with a `min_role` is spent for callers of this role and above alone, and b
 one key is written more than once under a provider, the most restrictive role counts. Among the keys
 that a caller may use, the first serves; one that is refused (401, 402, 403, 429) is left alone in
 the whole cluster for `upstream_keys.mute_seconds`, while another takes its place, also within the
-same request, which never goes to a route twice with one key. A caller stays with its key for five
+same request, which never goes to a route twice with one key. After a 408, a 5xx or a broken answer
+another key is tried, too, before the endpoint counts as failed; a key that fails when no other is
+left to try is left alone as well, unless it is the last. A caller stays with its key for five
 minutes. A route with one key that is kept for nobody asks nobody, and sends it.
 
 Keys that are added at run time, and what is said there of others, hold under one `CONCORD_SECRET`.
@@ -154,8 +156,9 @@ offload: {route_id: zai-api, wait_seconds: 3, engine_queue_limit: 4, max_input_t
 - For prompts of more than `max_input_tokens`, and requests pinned to a route, there is no offload
   route.
 
-Operators set other policies at run time (`PUT /admin/routing/offload-routes/{model}`), which hold
-in place of these until they are deleted. A policy whose route is out of service has no effect.
+Operators set other policies at run time (`PUT /admin/routing/offload-routes/{model}` with the same
+keys), which hold in place of these until they are deleted. A policy whose route is out of service
+has no effect.
 
 ## Cooldowns
 

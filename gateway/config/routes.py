@@ -81,6 +81,7 @@ class RouteBuilder:
             extra_body=inherited("extra_body", {}),
             include_usage=inherited("include_usage", True),
             priority_scheduling=inherited("priority_scheduling", False),
+            starts_when_used=inherited("on_demand", False),
             recovery_probes=inherited("recovery_probes", self.around.recovery_probes),
             transport=inherited("transport", "http1"),
             limits=endpoint_limits(inherited),

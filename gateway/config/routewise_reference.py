@@ -52,6 +52,6 @@ are counted in the cluster, from midnight UTC on. A quota that nobody reports is
 `status`, `/health/deep` and the log say so.
 
 Operators change `budget_alpha` and a few others at run time
-(`PATCH /admin/routewise/model-settings/routewise_budget_alpha?model_id=…`); what was learned is at
-`GET /admin/routewise/calibration`.
+(`PATCH /admin/routewise/model-settings/routewise_budget_alpha?model_id=…` with `{"value": 0.5}`);
+what was learned is at `GET /admin/routewise/calibration`.
 """

@@ -34,13 +34,14 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     def read(self, value: object) -> float | None:
         """A value as it is kept; `None` for one of another type or out of bounds."""
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if self.value_type == "bool":
             return float(value) if isinstance(value, bool) else None
-        if not is_number or (self.value_type == "int" and not isinstance(value, int)):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        number = float(value)  # type: ignore[arg-type]
-        return number if self.least <= number <= self.most else None
+        if self.value_type == "int" and not isinstance(value, int):
+            return None
+        # Compared first: a whole number may be too large for a float.
+        return float(value) if self.least <= value <= self.most else None
 
     def typed(self, kept: float) -> float | int | bool:
         """A value that is kept, as it is told and used."""

@@ -71,6 +71,8 @@ class Route(Struct, frozen=True, kw_only=True):
     include_usage: bool = True
     priority_scheduling: bool = False
     """Whether the engine takes a priority by which it schedules."""
+    starts_when_used: bool = False
+    """Whether the engine is down until a client asks it, so that nobody else is to."""
     recovery_probes: bool = False
     """Whether the coordinator tries the endpoint when it is out, before a client may."""
     limits: EndpointLimits = UNLIMITED

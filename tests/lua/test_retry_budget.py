@@ -66,6 +66,18 @@ def test_attempts_after_a_request_that_was_itself_to_blame_neither_need_nor_use_
     }
 
 
+def test_an_attempt_that_could_not_be_made_is_counted_once(rig: Rig) -> None:
+    # Given attempts that are granted, and granted again elsewhere
+    first(rig, 20)
+    for number in range(4):
+        assert rig.admit(f"full.{number}", BOTH, tried="a").is_admitted
+        assert rig.admit(f"then.{number}", BOTH, tried="~ a").is_admitted
+    for number in range(20):
+        assert rig.admit(f"first.{number}", BOTH, tried="~").is_admitted
+    # Then they are as many as they were
+    assert rig.admit("no.1", BOTH, tried="a").passed_over()["b"] == "retry_budget"
+
+
 def test_once_spent_says_so_of_what_has_not_been_tried_and_writes_nothing(rig: Rig) -> None:
     others(rig, 3)
     before = rig.state()

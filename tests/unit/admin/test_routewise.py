@@ -147,6 +147,7 @@ class TestASetting:
         [
             (ALPHA, 1.5),
             (ALPHA, -0.1),
+            (ALPHA, 10**400),
             (ALPHA, True),
             (ALPHA, "0.5"),
             (ALPHA, None),

@@ -144,6 +144,14 @@ def test_every_key_of_the_reference_is_accepted(load_texts) -> None:
     )
 
 
+def test_an_engine_that_starts_when_it_is_used_is_known_as_such(load_texts) -> None:
+    loaded = load_texts(
+        "models: [{id: m, name: M, provider: vllm, on_demand: true, "
+        "route: [{base_url: 'http://a'}, {base_url: 'http://b', on_demand: false}]}]"
+    )
+    assert [one.starts_when_used for one in loaded.config.models["m"].routes] == [True, False]
+
+
 def test_aliases_lead_to_their_model(load_texts) -> None:
     loaded = load_texts(
         "models: [{id: m, name: M, provider: vllm, base_url: 'http://a', aliases: [x, y/z]}]"

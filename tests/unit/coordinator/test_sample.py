@@ -126,6 +126,17 @@ async def test_none_is_asked_where_that_is_off(rig: Rig) -> None:
     assert kept(rig) == []
 
 
+async def test_an_engine_that_starts_when_it_is_used_is_not_asked(rig: Rig) -> None:
+    routes = route("a", starts_when_used=True), route("b")
+    params = RoutewiseParams(routewise_probe_enabled=True)
+    of = config(model(*routes, router="routewise", router_params=params))
+    upstream = Upstream()
+    async with sampling(rig, of, upstream):
+        await until(lambda: kept(rig, "m"))
+
+    assert upstream.asked == ["b"]
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from gateway.core.outcome import Outcome
+from gateway.errors import StateUnavailable
 from tests.fakes.calls import Call
 from tests.fakes.hedged import PROMPT, Hedged, stalled
 from tests.fakes.holds import Hold
@@ -141,6 +142,24 @@ async def test_one_that_loses_while_its_failure_is_told_has_failed(
     assert rig.ends == {"a": Outcome.FAILURE, "b": Outcome.SUCCESS}
     line = next(r.fields for r in caplog.records if r.getMessage() == "request")
     assert [one["error_type"] for one in line["attempt_log"]] == ["ReadError", None]
+
+
+async def test_and_is_told_again_where_the_store_was_away_meanwhile() -> None:
+    first, hold = stalled(CUT)
+    second, other = stalled(delta("yes"), STOP, DONE)
+    rig = Hedged(a=first, b=second)
+    call = rig.start()
+    await other.reached.wait()
+    telling = rig.store.holds_before["settle"] = Hold()
+    rig.store.raising["settle"] = [StateUnavailable()]
+    hold.go()
+    await telling.reached.wait()
+    other.go()
+    await call.until(lambda seen: DONE in seen.body)
+    telling.go()
+    await rig.end(call)
+
+    assert rig.ends == {"a": Outcome.FAILURE, "b": Outcome.SUCCESS}
 
 
 async def test_what_the_loser_said_it_had_used_is_not_what_the_winner_has() -> None:
