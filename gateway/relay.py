@@ -20,7 +20,7 @@ from gateway.protocols.token_estimate import BYTES_PER_TOKEN
 
 
 class _Line(Struct):
-    """What an attempt in line means for its claim and its record."""
+    """What an attempt's ways to its answer mean for its claim and its record."""
 
     admission: Admission
     exchange: Exchange
@@ -38,6 +38,10 @@ class _Line(Struct):
         if has_place:
             self.exchange.in_line.discard(self.attempt.claim.id)
             self.admission.sent(self.attempt.claim)
+
+    def rotated(self, failure: UpstreamFailure) -> None:
+        """It has failed with one key, and goes on with another."""
+        self.attempt.record.rotated.append(failure.status or 0)
 
 
 DONE = b"data: [DONE]\n\n"

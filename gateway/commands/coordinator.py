@@ -21,7 +21,7 @@ EMBEDDED = "embedded://"
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the command."""
-    parser = subparsers.add_parser("coordinator", help="run a coordinator; two stand in for each")
+    parser = subparsers.add_parser("coordinator", help="run a coordinator; of two one stands by")
     parser.add_argument(
         "--config", type=Path, required=True, metavar="DIR", help="the folder replicas serve"
     )

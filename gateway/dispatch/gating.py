@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gateway.config.location import is_local
 from gateway.core.route import Route
+from gateway.dispatch.classify import UpstreamFailure
 from gateway.dispatch.failures import saturated
 from gateway.gates.hold import EngineHold
 from gateway.gates.limiter import UpstreamLimiter
@@ -34,7 +35,7 @@ UNBOUND = Waits()
 
 
 class Line(Protocol):
-    """Who follows an attempt in line."""
+    """Who follows an attempt before it has answered or failed for good."""
 
     def queued(self) -> None:
         """It stands in line from now on."""
@@ -42,6 +43,10 @@ class Line(Protocol):
 
     def passed(self, queued_s: float, *, has_place: bool) -> None:
         """It has left the line, after so long."""
+        ...
+
+    def rotated(self, failure: UpstreamFailure) -> None:
+        """It has failed with one key, and goes on with another."""
         ...
 
 
@@ -52,6 +57,9 @@ class Unwatched:
         """Nothing."""
 
     def passed(self, queued_s: float, *, has_place: bool) -> None:
+        """Nothing."""
+
+    def rotated(self, failure: UpstreamFailure) -> None:
         """Nothing."""
 
 

@@ -99,6 +99,7 @@ class Dispatcher:
                     status = failure.status or 0
                     if not await keys.rotates(failure):
                         raise
+                    line.rotated(failure)
                 else:
                     keys.served()
                     return completion
@@ -165,6 +166,7 @@ class Dispatcher:
                 else:
                     status = failure.status or 0
                     if await keys.rotates(failure):
+                        line.rotated(failure)
                         continue
                     if stream is None:
                         raise failure

@@ -24,6 +24,8 @@ class AttemptRecord(Struct, kw_only=True, omit_defaults=True):
     """What became of the caller's pin: `kept`, `made`, or nothing."""
     queue_ms: float = 0.0
     """For how long it stood in line at gates."""
+    rotated: list[int] = field(default_factory=list)
+    """Statuses with which it failed under other keys before, 0 where there was none."""
     hedge: bool = False
     """Whether it was sent beside another that had no output; the one that loses ends as
     `hedge_lost`."""

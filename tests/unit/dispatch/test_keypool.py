@@ -19,7 +19,7 @@ from gateway.core.outcome import Outcome
 from gateway.core.route import ROLES, Route, Timeouts, UpstreamKey
 from gateway.dispatch.classify import UpstreamFailure
 from gateway.dispatch.declarations import Declarations, ProviderKeys
-from gateway.dispatch.gating import UNWATCHED, Line
+from gateway.dispatch.gating import UNWATCHED, Line, Unwatched
 from gateway.dispatch.keypool import OURSELVES, Asker, KeyPools, RouteKeys
 from gateway.dispatch.kinds import Kind
 from gateway.dispatch.sealing import Seal
@@ -305,6 +305,23 @@ class TestAnAttempt:
         assert await rig.ask(route, PRO, streamed=streamed) == "k0"
 
 
+@streamed_or_not
+async def test_who_follows_an_attempt_is_told_what_it_has_failed_with_under_other_keys(
+    store: PoolStore, streamed: bool
+) -> None:
+    said: list[int | None] = []
+
+    class Noted(Unwatched):
+        def rotated(self, failure: UpstreamFailure) -> None:
+            said.append(failure.status)
+
+    rig = Rig(store, ByKey(k0=REFUSED, k1=status(503), k2=good(streamed)))
+
+    keys = routed("k0", "k1", "k2")
+    assert (await rig.ask(keys, streamed=streamed, line=Noted())).endswith("k2")
+    assert said == [429, 503]
+
+
 class TestTheGateOfAKey:
     @streamed_or_not
     async def test_that_has_no_room_in_time_is_passed_by_for_a_siblings(
@@ -322,7 +339,7 @@ class TestTheGateOfAKey:
     ) -> None:
         said: list[str] = []
 
-        class Noted:
+        class Noted(Unwatched):
             def queued(self) -> None:
                 said.append("queued")
 

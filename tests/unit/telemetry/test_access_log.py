@@ -97,6 +97,7 @@ async def test_a_request_has_one_line_with_all_that_is_known(logged: Any) -> Non
             "dropped": {},
             "pin": "",
             "queue_ms": 0.0,
+            "rotated": [],
             "hedge": False,
         },
         {
@@ -107,6 +108,7 @@ async def test_a_request_has_one_line_with_all_that_is_known(logged: Any) -> Non
             "dropped": {"a": "already_attempted"},
             "pin": "",
             "queue_ms": 0.0,
+            "rotated": [],
             "hedge": False,
         },
     ]
