@@ -95,8 +95,9 @@ class Monitor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        began = len(self._seen)
         self._redis.echo(self._END.decode())
-        wait_until(lambda: self._END in self._seen[-1000:], "the monitor's end")
+        wait_until(lambda: self._END in self._seen[began:], "the monitor's end")
         self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()
