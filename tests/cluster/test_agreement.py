@@ -28,7 +28,7 @@ async def test_shares_follow_the_weights_through_nginx_and_nothing_is_left(
         weights=list(weights.values()),
         nginx=True,
     ) as cluster:
-        # When 64 clients send 6,000 requests
+        # When 64 clients send 4,000 requests
         statuses: Counter[int] = Counter()
         shares: Counter[str] = Counter()
 
@@ -39,7 +39,7 @@ async def test_shares_follow_the_weights_through_nginx_and_nothing_is_left(
                     statuses[answer.status_code] += 1
                     shares[answer.headers["x-concord-endpoint"]] += 1
 
-        total = 6_000
+        total = 4_000
         each, rest = divmod(total, 64)
         await asyncio.gather(*(client(each + (n < rest)) for n in range(64)))
 

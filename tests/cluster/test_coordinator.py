@@ -338,10 +338,12 @@ def test_last_word_of_a_leader_that_was_frozen_while_it_probed_is_refused(
             frozen.signal(signal.SIGSTOP)
             wait_until(other.leads, "the other one leading")
             name = f"probe:{slow_health}"
-            wait_until(
-                lambda: f"epoch={old} " not in (client.hget("gw:{cluster}:published", name) or "e"),
-                "its first word",
-            )
+
+            def others_word() -> bool:
+                word = client.hget("gw:{cluster}:published", name)
+                return bool(word) and f"epoch={old} " not in str(word)
+
+            wait_until(others_word, "its first word")
             # When it goes on, with what it takes for an answer that did not come
             listening = threading.Thread(target=listen, args=(private_redis, said), daemon=True)
             listening.start()

@@ -158,7 +158,6 @@ async def test_a_replica_is_replaced_without_an_error(tmp_path: Path, private_re
     ):
         statuses: set[int] = set()
         leaving = cluster.replicas[0]
-        leaving.signal(signal.SIGTERM)
 
         async def client() -> None:
             async with httpx.AsyncClient(base_url=url, timeout=30) as http:
@@ -167,9 +166,11 @@ async def test_a_replica_is_replaced_without_an_error(tmp_path: Path, private_re
                     await asyncio.sleep(0.01)
 
         # When it stops
-        await asyncio.gather(*(client() for _ in range(4)))
+        asking = [asyncio.create_task(client()) for _ in range(4)]
+        await until(lambda: leaving.events("request"), "requests through it")
+        leaving.signal(signal.SIGTERM)
+        await asyncio.gather(*asking)
 
         # Then nobody has noticed
         assert statuses == {200}
         assert leaving.wait() == 0
-        assert leaving.events("request")
