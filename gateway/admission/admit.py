@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.admission.claims import UNSENT, Claim, Claims
 from gateway.admission.cooling import cooling_after_failure, cooling_after_success, outcome_of
@@ -63,6 +63,20 @@ class Stale(Struct, frozen=True):
     """Nothing was decided: an operator has changed the model's overrides since they were read."""
 
 
+class _Ask(Struct, frozen=True, kw_only=True):
+    """What is asked of the store for one attempt."""
+
+    plan: Plan
+    prompt: Prompt
+    order: str
+    """How candidates are taken (`lua/admit.lua`)."""
+    request_id: str
+    attempt: int
+    """Counted from 1."""
+    is_again: bool = False
+    """Whether the attempt was granted before and could not be made."""
+
+
 class Admission:
     """Grants claims through `admit` under one policy, and passes their end to the settlement."""
 
@@ -107,7 +121,9 @@ class Admission:
         given back.
         """
         with trace.admitting(plan.model.id, attempt, order, plan.candidates.table) as step:
-            decided = await self._supplied(plan, prompt, order, request_id, attempt)
+            decided = await self._supplied(
+                _Ask(plan=plan, prompt=prompt, order=order, request_id=request_id, attempt=attempt)
+            )
             if isinstance(decided, Claim):
                 decided.trace = trace
                 step.admitted(
@@ -120,15 +136,10 @@ class Admission:
                 step.stale()
             return decided
 
-    async def _supplied(
-        self, plan: Plan, prompt: Prompt, order: str, request_id: str, attempt: int
-    ) -> Claim | Refused | Stale:
+    async def _supplied(self, ask: _Ask) -> Claim | Refused | Stale:
         """Decide, and again without a route whose pool has nothing left for it."""
-        is_again = False
         while True:
-            decided = await self._decide(
-                plan, prompt, order, request_id, attempt, is_again=is_again
-            )
+            decided = await self._decide(ask)
             if not isinstance(decided, Claim) or not decided.route.supply or not self._supplies:
                 return decided
             try:
@@ -140,27 +151,20 @@ class Admission:
                 return decided
             self.give_back(decided)
             location = decided.route.location
-            if location in plan.drained or order == "pinned":
+            if location in ask.plan.drained or ask.order == "pinned":
                 return Refused({location: reason}, 0)
-            plan.drained[location], is_again = reason, True
+            ask.plan.drained[location] = reason
+            ask = structs.replace(ask, is_again=True)
 
-    async def _decide(
-        self,
-        plan: Plan,
-        prompt: Prompt,
-        order: str,
-        request_id: str,
-        attempt: int,
-        *,
-        is_again: bool,
-    ) -> Claim | Refused | Stale:
+    async def _decide(self, ask: _Ask) -> Claim | Refused | Stale:
+        plan, prompt, order = ask.plan, ask.prompt, ask.order
         claim_id = self._claims.next_id()
-        numbers = [] if order in UNDRAWN else draws(request_id, attempt, USUAL_DRAWS)
+        numbers = [] if order in UNDRAWN else draws(ask.request_id, ask.attempt, USUAL_DRAWS)
         try:
-            reply = await self._ask(plan, prompt, claim_id, order, numbers, is_again=is_again)
+            reply = await self._ask(ask, claim_id, numbers)
             if reply.is_short:
-                numbers = draws(request_id, attempt, most_draws(plan))
-                reply = await self._ask(plan, prompt, claim_id, order, numbers, is_again=is_again)
+                numbers = draws(ask.request_id, ask.attempt, most_draws(plan))
+                reply = await self._ask(ask, claim_id, numbers)
         except asyncio.CancelledError:
             self._settlement.undo(plan.model.id, claim_id, self._policy)
             raise
@@ -196,22 +200,18 @@ class Admission:
         self._claims.add(claim)
         return claim
 
-    async def _ask(
-        self,
-        plan: Plan,
-        prompt: Prompt,
-        claim_id: str,
-        order: str,
-        numbers: Sequence[float],
-        *,
-        is_again: bool,
-    ) -> AdmitReply:
-        profile = self._profiles.of(plan.model)
+    async def _ask(self, ask: _Ask, claim_id: str, numbers: Sequence[float]) -> AdmitReply:
         decision = decision_for(
-            plan, prompt, self._policy, order, numbers, profile=profile, is_again=is_again
+            ask.plan,
+            ask.prompt,
+            self._policy,
+            ask.order,
+            numbers,
+            profile=self._profiles.of(ask.plan.model),
+            is_again=ask.is_again,
         )
         return await self._store.admit(
-            plan.model.id, decision, claim=claim_id, lease_ms=self._lease_ms
+            ask.plan.model.id, decision, claim=claim_id, lease_ms=self._lease_ms
         )
 
     def hedge(self, plan: Plan, prompt: Prompt, claim: Claim) -> Hedge | None:

@@ -59,8 +59,7 @@ class OnRedis:
         """Where a request would go that met a replica well connected to every endpoint."""
 
         async def work(open: _Open) -> Explanation:
-            secret = Secret(self._config.secret)
-            secret.adopt((await open.store.replicas()).salt)
+            secret = await self._secret(open)
             policy = Policy.of(self._config.settings)
             explainer = Explainer(
                 self._config,
@@ -78,8 +77,7 @@ class OnRedis:
         """Everything at once."""
 
         async def work(open: _Open) -> Status:
-            secret = Secret(self._config.secret)
-            secret.adopt((await open.store.replicas()).salt)
+            secret = await self._secret(open)
             gates = GateReader(self._config, open.gate_store, open.pool_store, secret)
             reader = StatusReader(
                 self._config,
@@ -105,11 +103,16 @@ class OnRedis:
         """Look at its Redis and all our keys in it."""
 
         async def work(open: _Open) -> Diagnosis:
-            secret = Secret(self._config.secret)
-            secret.adopt((await open.store.replicas()).salt)
+            secret = await self._secret(open)
             return await examine(self._config, open.server, open.store, open.pool_store, secret)
 
         return self._run(work)
+
+    async def _secret(self, open: _Open) -> Secret:
+        """The cluster's, as its replicas know it."""
+        secret = Secret(self._config.secret)
+        secret.adopt((await open.store.replicas()).salt)
+        return secret
 
     def _run(self, work: Callable[[_Open], Awaitable[T]]) -> T:
         return asyncio.run(self._connected(work))

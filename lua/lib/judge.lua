@@ -5,6 +5,17 @@
 -- @include lib/limit
 -- @include lib/number
 
+-- Fields of the endpoints, without what claims that have ended still seem to hold.
+local function read_fields(ask, names)
+  local fields, back = redis.call('HMGET', ask.endpoints, unpack(names)), ask.given_back
+  if back then
+    for i, name in ipairs(names) do
+      fields[i] = back[name] and whole(fields[i]) - back[name] or fields[i]
+    end
+  end
+  return fields
+end
+
 -- Puts into limits what is taken of them, of fields that follow so many others.
 local function put_texts(limits, fields, before)
   for i, limit in ipairs(limits) do
@@ -27,10 +38,7 @@ local function look_at(ask, location, limits)
   if limits then
     add_names(names, location, limits)
   end
-  local fields = redis.call('HMGET', ask.endpoints, unpack(names))
-  if ask.given_back then
-    give_back(ask.given_back, names, fields)
-  end
+  local fields = read_fields(ask, names)
   if limits then
     put_texts(limits, fields, before)
   end
@@ -47,11 +55,7 @@ end
 local function read_taken(ask, location, limits)
   local names = {}
   add_names(names, location, limits)
-  local fields = redis.call('HMGET', ask.endpoints, unpack(names))
-  if ask.given_back then
-    give_back(ask.given_back, names, fields)
-  end
-  put_texts(limits, fields, 0)
+  put_texts(limits, read_fields(ask, names), 0)
 end
 
 -- What must be known of every endpoint to compare them, in one call.
@@ -66,10 +70,7 @@ local function look_at_all(ask)
     names[last - 1] = location .. own
     names[last] = location .. ':prefill_rate'
   end
-  local fields = names[1] and redis.call('HMGET', ask.endpoints, unpack(names)) or {}
-  if ask.given_back then
-    give_back(ask.given_back, names, fields)
-  end
+  local fields = names[1] and read_fields(ask, names) or {}
   for index = 1, #ask.locations do
     local last = 6 * index
     rows[index] = {
@@ -110,16 +111,13 @@ end
 
 -- Returns the endpoint's row when it may be used, else false, the reason and when that can change.
 -- It is read unless given. An operator's request is kept away by limits alone.
-local function judge(ask, index, row)
+local function judge(ask, index, seen)
   local location = ask.locations[index]
   if ask.tried[location] then
     return false, 'already_attempted', 0
   end
   local limits = ask.limits[index] ~= '' and read_endpoint_limits(ask.limits[index])
-  if row and limits then
-    read_taken(ask, location, limits)
-  end
-  row = row or look_at(ask, location, limits)
+  local row = seen or look_at(ask, location, limits)
   if ask.order ~= 'pinned' then
     local reason, left_ms, takes_probe = judge_health(ask, location, row)
     if reason then
@@ -128,6 +126,9 @@ local function judge(ask, index, row)
     row.takes_probe = takes_probe
   end
   if limits then
+    if seen then
+      read_taken(ask, location, limits)
+    end
     local reason, left_ms = judge_limits(ask, limits)
     if reason then
       return false, reason, left_ms

@@ -10,13 +10,6 @@
 -- In which a place may come back.
 local PLACE_MS = 1000
 
--- Takes out of fields what claims that have ended still seem to hold.
-local function give_back(back, names, fields)
-  for i, name in ipairs(names) do
-    fields[i] = back[name] and whole(fields[i]) - back[name] or fields[i]
-  end
-end
-
 local function read_endpoint_limits(packed)
   local limits = {}
   for kind, most, fixed, shadow in string.gmatch(packed, '(%l+)=(%d+)(f?)(s?)') do

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from gateway.config.result import Config
@@ -96,3 +96,18 @@ def stalled(*then: bytes | Exception) -> tuple[Answer, Hold]:
     """A stream that announces its role, and goes on as told when it is let go."""
     hold = Hold()
     return Answer([ROLE, hold, *then]), hold
+
+
+async def both_stalled(
+    first: Sequence[bytes | Exception], second: Sequence[bytes | Exception], **more: Any
+) -> tuple[Hedged, Call, Hold, Hold]:
+    """A stream asked of two endpoints, `a` and `b`, of which neither has output.
+
+    Each goes on as told when its hold, the third and the fourth, is let go.
+    """
+    a, hold = stalled(*first)
+    b, other = stalled(*second)
+    rig = Hedged(a=a, b=b, **more)
+    call = rig.start()
+    await other.reached.wait()
+    return rig, call, hold, other

@@ -9,25 +9,23 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 
 from gateway.admin.gates import GateReader
 from gateway.admin.offload import OffloadRoutes
 from gateway.admin.offload_surface import OFFLOADS, OffloadSurface
 from gateway.admission.secret import Secret
-from gateway.api.errors import on_gateway_error, on_http_exception
 from gateway.auth.keys import Authenticator
 from gateway.auth.made import MadeKeys
 from gateway.config.strategies import ExpectedTtftParams, FixedParams
 from gateway.core.offload import Offload
-from gateway.errors import GatewayError, StateUnavailable
+from gateway.errors import StateUnavailable
 from gateway.state.gate_store import GateStore
 from gateway.state.grants import Channels
 from gateway.state.key_store import KeyStore
 from gateway.state.offloads import OffloadLog
 from gateway.state.pool_store import PoolStore
 from tests.fakes.builders import config, key, model, route
+from tests.fakes.surfaces import client_of
 from tests.unit.admin.conftest import Embedded
 
 GIVEN = {"route_id": "b", "wait_seconds": 3}
@@ -58,13 +56,7 @@ async def http(store: Embedded) -> AsyncIterator[httpx.AsyncClient]:
         OffloadRoutes(of, store, OffloadLog(store.runner, store.keys)),
         GateReader(of, gates, PoolStore(store.runner, store.keys), Secret("s")),
     )
-    app = Starlette(
-        routes=surface.routes(),
-        exception_handlers={GatewayError: on_gateway_error, HTTPException: on_http_exception},
-    )
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://t", headers={"x-api-key": "sk-ops"}
-    ) as client:
+    async with client_of(surface.routes(), "sk-ops") as client:
         yield client
 
 

@@ -9,14 +9,11 @@ from typing import Any
 import httpx
 import pytest
 from msgspec.structs import replace
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 
 from gateway.admin.probes import Probes
 from gateway.admin.reload import Reloaded
 from gateway.admin.surface import Admin
 from gateway.admission.secret import Secret
-from gateway.api.errors import on_gateway_error, on_http_exception
 from gateway.auth.keys import Authenticator
 from gateway.auth.made import MadeKeys
 from gateway.config.result import Config
@@ -24,7 +21,6 @@ from gateway.core.digests import upstream_key_id
 from gateway.core.route import UpstreamKey
 from gateway.dispatch.sealing import Seal
 from gateway.dispatch.send import Dispatcher
-from gateway.errors import GatewayError
 from gateway.state.caller_store import CallerStore
 from gateway.state.coordinator_store import CoordinatorStore
 from gateway.state.gate_store import GateStore
@@ -34,6 +30,7 @@ from gateway.state.offloads import OffloadLog
 from gateway.state.policy import Policy
 from gateway.state.pool_store import Pool, PoolStore
 from tests.fakes.builders import config, key, model, route
+from tests.fakes.surfaces import client_of
 from tests.unit.admin.conftest import Embedded
 
 CANARY = "sk-canary-of-an-upstream"
@@ -84,13 +81,7 @@ def served(store: Embedded, pools: PoolStore, of: Config, secret: Secret) -> htt
         probes=Probes(of, store, CoordinatorStore(store.runner, store.keys), Dispatcher({})),
         reload=reload,
     )
-    app = Starlette(
-        routes=admin.routes(),
-        exception_handlers={GatewayError: on_gateway_error, HTTPException: on_http_exception},
-    )
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://t", headers={"x-api-key": "sk-ops"}
-    )
+    return client_of(admin.routes(), "sk-ops")
 
 
 @pytest.fixture

@@ -7,13 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 
 from gateway.admin.calibration import calibrations
 from gateway.admin.probes import Probes
 from gateway.admin.routewise import RoutewiseSurface
-from gateway.api.errors import on_gateway_error, on_http_exception
 from gateway.auth.keys import Authenticator
 from gateway.auth.made import MadeKeys
 from gateway.config.result import Config
@@ -22,10 +19,10 @@ from gateway.config.routewise_settings import SETTINGS, in_force
 from gateway.core.profile import Probed, Profile, Speed
 from gateway.core.supply import QuotaState, Source, Supply
 from gateway.dispatch.send import Dispatcher
-from gateway.errors import GatewayError
 from gateway.state.coordinator_store import CoordinatorStore
 from gateway.state.key_store import KeyStore
 from tests.fakes.builders import config, key, model, route
+from tests.fakes.surfaces import client_of
 from tests.unit.admin.conftest import Embedded
 
 ALPHA = "routewise_budget_alpha"
@@ -100,12 +97,7 @@ async def operator(store: Embedded, of: Config, upstream: Upstream) -> AsyncIter
     authenticator = Authenticator(of, MadeKeys(KeyStore(store.runner, store.keys)))
     coordinator_store = CoordinatorStore(store.runner, store.keys)
     probes = Probes(of, store, coordinator_store, Dispatcher({"http1": upstream}))
-    app = Starlette(
-        routes=RoutewiseSurface(of, authenticator, store, probes).routes(),
-        exception_handlers={GatewayError: on_gateway_error, HTTPException: on_http_exception},
-    )
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+    async with client_of(RoutewiseSurface(of, authenticator, store, probes).routes()) as http:
         yield Operator(http)
 
 

@@ -9,20 +9,17 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 
 from gateway.admin.probes import Probes
 from gateway.admin.reload import Reloaded
 from gateway.admin.surface import Admin
 from gateway.admission.secret import Secret
-from gateway.api.errors import on_gateway_error, on_http_exception
 from gateway.auth.keys import Authenticator
 from gateway.auth.made import MadeKeys
 from gateway.config.keys import sha256
 from gateway.config.problems import Problem
 from gateway.dispatch.send import Dispatcher
-from gateway.errors import GatewayError, StateUnavailable
+from gateway.errors import StateUnavailable
 from gateway.state.caller_store import CallerStore
 from gateway.state.coordinator_store import CoordinatorStore
 from gateway.state.gate_store import GateStore
@@ -32,6 +29,7 @@ from gateway.state.offloads import OffloadLog
 from gateway.state.policy import Policy
 from gateway.state.pool_store import PoolStore
 from tests.fakes.builders import config, key, model, route
+from tests.fakes.surfaces import client_of
 from tests.unit.admin.conftest import Embedded
 
 KEYS = [key("sk-pro", "pro", role="internal"), key("sk-ops", "ops", role="admin")]
@@ -134,13 +132,7 @@ async def http(store: Embedded, reloading: Reloading) -> AsyncIterator[httpx.Asy
         probes=Probes(of, store, CoordinatorStore(store.runner, store.keys), Dispatcher({})),
         reload=reloading,
     )
-    app = Starlette(
-        routes=admin.routes(),
-        exception_handlers={GatewayError: on_gateway_error, HTTPException: on_http_exception},
-    )
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://t", headers={"x-api-key": "sk-ops"}
-    ) as client:
+    async with client_of(admin.routes(), "sk-ops") as client:
         yield client
 
 

@@ -7,16 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 
-from gateway.api.errors import on_gateway_error
 from gateway.api.models import Models
 from gateway.auth.keys import Authenticator
 from gateway.config.result import Config
 from gateway.core.route import Model
-from gateway.errors import GatewayError
 from tests.fakes.builders import config, key, model, route
 from tests.fakes.keys import no_made_keys
+from tests.fakes.surfaces import client_of
 
 LISTS = ["/v1/models", "/models", "/openrouter/models", "/anthropic/v1/models"]
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
@@ -29,13 +27,8 @@ def named(id: str, **values: Any) -> Model:
 
 
 def client(configured: Config) -> httpx.AsyncClient:
-    app = Starlette(
-        routes=Models(
-            configured, Authenticator(configured, no_made_keys()), created_s=CREATED_S
-        ).routes(),
-        exception_handlers={GatewayError: on_gateway_error},
-    )
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
+    models = Models(configured, Authenticator(configured, no_made_keys()), created_s=CREATED_S)
+    return client_of(models.routes())
 
 
 async def get(

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.outcome import Outcome
 from gateway.errors import StateUnavailable
 from tests.fakes.calls import Call
-from tests.fakes.hedged import PROMPT, Hedged, stalled
+from tests.fakes.hedged import PROMPT, Hedged, both_stalled, stalled
 from tests.fakes.holds import Hold
 from tests.fakes.recorder import Recorder
 from tests.fakes.upstreams import (
@@ -61,11 +61,7 @@ async def test_the_room_of_the_one_that_has_lost_is_free_while_the_other_still_a
 
 
 async def test_the_first_goes_on_when_it_answers_first_and_the_second_is_cut_off() -> None:
-    first, hold = stalled(delta("mine"), STOP, DONE)
-    second, other = stalled(delta("late"))
-    rig = Hedged(a=first, b=second)
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, _ = await both_stalled([delta("mine"), STOP, DONE], [delta("late")])
 
     hold.go()
     await rig.end(call)
@@ -77,11 +73,7 @@ async def test_the_first_goes_on_when_it_answers_first_and_the_second_is_cut_off
 
 
 async def test_the_first_wins_ties_and_what_the_second_has_said_is_paid_for() -> None:
-    first, hold = stalled(delta("mine"), STOP, DONE)
-    second, other = stalled(delta("late"))
-    rig = Hedged(a=first, b=second)
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, other = await both_stalled([delta("mine"), STOP, DONE], [delta("late")])
 
     other.go()
     hold.go()
@@ -94,11 +86,9 @@ async def test_the_first_wins_ties_and_what_the_second_has_said_is_paid_for() ->
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "estimated"])
 async def test_a_caller_pays_for_both(is_told: bool) -> None:
     usage = event({"choices": [], "usage": {"prompt_tokens": 80, "completion_tokens": 7}})
-    first, hold = stalled(delta("mine"), STOP, *([usage] if is_told else []), DONE)
-    second, other = stalled(delta("late"))
-    rig = Hedged(a=first, b=second)
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, other = await both_stalled(
+        [delta("mine"), STOP, *([usage] if is_told else []), DONE], [delta("late")]
+    )
 
     other.go()
     hold.go()
@@ -125,11 +115,7 @@ async def test_one_that_has_failed_before_is_to_blame_although_it_has_lost() -> 
 async def test_one_that_loses_while_its_failure_is_told_has_failed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    first, hold = stalled(CUT)
-    second, other = stalled(delta("yes"), STOP, DONE)
-    rig = Hedged(a=first, b=second)
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, other = await both_stalled([CUT], [delta("yes"), STOP, DONE])
     telling = rig.store.holds_before["settle"] = Hold()
     hold.go()
     await telling.reached.wait()
@@ -145,11 +131,7 @@ async def test_one_that_loses_while_its_failure_is_told_has_failed(
 
 
 async def test_and_is_told_again_where_the_store_was_away_meanwhile() -> None:
-    first, hold = stalled(CUT)
-    second, other = stalled(delta("yes"), STOP, DONE)
-    rig = Hedged(a=first, b=second)
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, other = await both_stalled([CUT], [delta("yes"), STOP, DONE])
     telling = rig.store.holds_before["settle"] = Hold()
     rig.store.raising["settle"] = [StateUnavailable()]
     hold.go()
@@ -175,11 +157,9 @@ async def test_what_the_loser_said_it_had_used_is_not_what_the_winner_has() -> N
 
 
 async def test_the_second_goes_on_alone_when_the_first_fails() -> None:
-    first, hold = stalled(CUT)
-    second, other = stalled(delta("yes"), STOP, DONE)
-    rig = Hedged(a=first, b=second, c=stream("never"))
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, other = await both_stalled(
+        [CUT], [delta("yes"), STOP, DONE], c=stream("never")
+    )
     hold.go()
     await rig.ended_at("a")
     other.go()
@@ -191,12 +171,8 @@ async def test_the_second_goes_on_alone_when_the_first_fails() -> None:
 
 
 async def both_failing(third: Answer | None) -> tuple[Hedged, Call]:
-    first, hold = stalled(CUT)
-    second, other = stalled(CUT)
     others = {"c": third} if third else {}
-    rig = Hedged(a=first, b=second, **others)
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, other = await both_stalled([CUT], [CUT], **others)
     hold.go()
     other.go()
     return rig, await rig.end(call)
@@ -217,11 +193,7 @@ async def test_when_both_fail_and_none_is_left_the_client_is_told() -> None:
 
 
 async def test_an_answer_without_output_of_one_does_not_keep_the_other_from_going_on() -> None:
-    second, other = stalled(delta("yes"), STOP, DONE)
-    hold = Hold()
-    rig = Hedged(a=Answer([ROLE, hold, STOP, DONE]), b=second)
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, other = await both_stalled([STOP, DONE], [delta("yes"), STOP, DONE])
     hold.go()
     await rig.ended_at("a")
     other.go()

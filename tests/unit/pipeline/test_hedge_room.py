@@ -12,7 +12,7 @@ from gateway.core.outcome import Outcome
 from gateway.core.overrides import Overrides
 from gateway.errors import StateUnavailable
 from tests.fakes.gates import ScriptedGates
-from tests.fakes.hedged import PROMPT, Hedged, stalled
+from tests.fakes.hedged import PROMPT, Hedged, both_stalled, stalled
 from tests.fakes.holds import Hold
 from tests.fakes.rig import ADMIN
 from tests.fakes.upstreams import DONE, ROLE, STOP, Answer, delta, status, stream
@@ -101,11 +101,9 @@ async def test_the_next_that_is_good_enough_is_asked_where_the_cheapest_has_no_r
 
 @pytest.mark.parametrize("does_first_fail", [False, True], ids=["stalls", "fails"])
 async def test_a_second_is_asked_where_there_is_no_failover(does_first_fail: bool) -> None:
-    first, hold = stalled(CUT)
-    second, other = stalled(delta("yes"), STOP, DONE)
-    rig = Hedged(fallback_mode="strict", a=first, b=second)
-    call = rig.start()
-    await other.reached.wait()
+    rig, call, hold, other = await both_stalled(
+        [CUT], [delta("yes"), STOP, DONE], fallback_mode="strict"
+    )
     if does_first_fail:
         hold.go()
         await rig.ended_at("a")
